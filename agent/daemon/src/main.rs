@@ -1,0 +1,2 @@
+//! The `storewatch` binary.
+fn main() {}
