@@ -17,3 +17,6 @@ pub mod identity;
 pub mod pd;
 pub mod resolve;
 pub mod store;
+
+#[cfg(feature = "testkit")]
+pub mod testkit;

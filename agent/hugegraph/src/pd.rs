@@ -216,7 +216,8 @@ async fn settle(
     health: impl Future<Output = Option<Result<Answer<HealthCheckResponse>, Fault>>>,
     deadline: Instant,
 ) -> Option<Result<Answer<HealthCheckResponse>, Fault>> {
-    if answered.is_some() || matches!(list, Some(Ok(Answer::Message(_)))) {
+    let given = matches!(list, Some(Ok(Answer::Message(answer))) if refusal(answer).is_none());
+    if answered.is_some() || given {
         return answered;
     }
     timeout_at(deadline, health).await.ok().flatten()
