@@ -4,6 +4,7 @@
 //! - `STOREWATCH_EBPF_OBJECT`: path of the object, for `aya::include_bytes_aligned!`. Empty file when there is none.
 //! - `STOREWATCH_EBPF_KIND`: `real` or `stub`.
 //! - `STOREWATCH_EBPF_STUB_REASON`: why it is a stub, in one line; empty for a real object.
+//! - the cfg `ebpf_object = "real"` or `"stub"`, for what only makes sense with one of them.
 //!
 //! Contract with whoever builds, by environment variables:
 //! - `STOREWATCH_EBPF` = `auto` (a stub where the tools are missing; the default) or `stub` (never build the object).
@@ -84,6 +85,8 @@ fn main() -> Result<()> {
             ("stub", reason)
         }
     };
+    println!("cargo::rustc-check-cfg=cfg(ebpf_object, values(\"real\", \"stub\"))");
+    println!("cargo::rustc-cfg=ebpf_object=\"{kind}\"");
     println!("cargo::rustc-env=STOREWATCH_EBPF_OBJECT={}", object.display());
     println!("cargo::rustc-env=STOREWATCH_EBPF_KIND={kind}");
     println!("cargo::rustc-env=STOREWATCH_EBPF_STUB_REASON={reason}");
