@@ -14,5 +14,6 @@ pub mod engine;
 pub mod netns;
 pub mod observe;
 pub mod publish;
+pub mod requests;
 pub mod runtime;
 pub mod source;

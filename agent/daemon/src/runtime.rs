@@ -1,1 +1,4 @@
-//! To come.
+//! Tasks and signals of the process.
+
+pub mod shutdown;
+pub mod tasks;
