@@ -273,3 +273,6 @@ fn combine(v4: Family, v6: Family) -> Lookup {
     let (v4, v6) = (settle(v4), settle(v6));
     Lookup { v4, v6, detail, took: Duration::ZERO }
 }
+
+#[cfg(test)]
+mod tests;
