@@ -314,3 +314,6 @@ impl Names {
         Ok((state, detail))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! The wire mapping, row by row, against the test kit on loopback.
 
+mod client;
 mod connection;
 mod pd;
 mod resolver;
