@@ -2,8 +2,8 @@
 """assemble.py [VERSION]: puts the jars of one HugeGraph version under the cache folder and prints where.
 
 1.5.0 is published whole. Of 1.7.0 the Server is published; PD and Store are built from a source tree that the user
-names in HUGEGRAPH_SOURCE: a git repository (bare or not), of which the branch release-VERSION or HUGEGRAPH_SOURCE_REF
-is taken, or an unpacked source archive. The tree itself is left as it is. What is assembled already is not made again.
+names in HUGEGRAPH_SOURCE: a git repository (bare or not), of which HUGEGRAPH_SOURCE_REF or else the branch
+release-VERSION or the tag VERSION is taken, or an unpacked source archive. The tree itself is left as it is. What is assembled already is not made again.
 """
 import os
 import pathlib
@@ -56,10 +56,10 @@ def assemble(version: str) -> pathlib.Path:
 
 def _build(version: str, source: str, tree: pathlib.Path, out: pathlib.Path) -> None:
     """PD and Store from source, in a copy; `package` puts nothing into the local Maven repository."""
-    ref = os.environ.get("HUGEGRAPH_SOURCE_REF", f"release-{version}")
-    known = subprocess.run(["git", "-C", source, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}"],
-                           capture_output=True, timeout=60)
-    if known.returncode == 0:
+    chosen = os.environ.get("HUGEGRAPH_SOURCE_REF")
+    refs = [chosen] if chosen else [f"release-{version}", version]
+    ref = next((ref for ref in refs if _has(source, ref)), None)
+    if ref:
         tree.mkdir()
         archive = subprocess.Popen(["git", "-C", source, "archive", ref], stdout=subprocess.PIPE)
         subprocess.run(["tar", "-x", "-C", str(tree)], stdin=archive.stdout, check=True, timeout=300)
@@ -68,14 +68,20 @@ def _build(version: str, source: str, tree: pathlib.Path, out: pathlib.Path) -> 
     elif pathlib.Path(source, "pom.xml").is_file():
         shutil.copytree(source, tree, ignore=shutil.ignore_patterns(".git", "target"))
     else:
-        raise SystemExit(f"HUGEGRAPH_SOURCE {source}: neither a git repository with {ref} nor a source tree with pom.xml")
-    print(f"HugeGraph {version}: building PD and Store from {source} (about 4 minutes)", flush=True)
+        raise SystemExit(f"HUGEGRAPH_SOURCE {source}: neither a git repository with {' or '.join(refs)} nor a source "
+                         "tree with pom.xml")
+    print(f"HugeGraph {version}: building PD and Store from {source} {ref or ''} (about 4 minutes)", flush=True)
     _maven(tree, "-DskipTests", "-Drat.skip", "-Dcheckstyle.skip", "package", "-pl", ",".join(MODULES.values()), "-am")
     for name, module in MODULES.items():
         jar = tree / module / "target" / f"{pathlib.Path(module).name}-{version}.jar"
         if not jar.is_file():
-            raise SystemExit(f"{source} at {ref} is not version {version}: the build made no {jar.name}")
+            raise SystemExit(f"{source} {ref or ''} is not version {version}: the build made no {jar.name}")
         shutil.move(jar, out / name)
+
+
+def _has(source: str, ref: str) -> bool:
+    return subprocess.run(["git", "-C", source, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}"],
+                          capture_output=True, timeout=60).returncode == 0
 
 
 def _maven(folder: pathlib.Path, *arguments: str) -> None:

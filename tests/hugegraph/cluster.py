@@ -104,9 +104,18 @@ class Cluster:
 
     # Faults
 
-    def kill(self, name: str) -> None:
-        """SIGKILL; the pod's namespace stays, so its address refuses connections."""
-        self._process(name).end()
+    def kill(self, *parts: str) -> float:
+        """SIGKILL to all of them; their namespaces stay, so their addresses refuse connections.
+
+        Returns the Unix time of the last signal; by the return of the call all have ended.
+        """
+        running = [self._process(name) for name in parts]
+        for process in running:
+            process.send(signal.SIGKILL)
+        at = time.time()
+        for process in running:
+            process.end()
+        return at
 
     def stop(self, name: str) -> float:
         """SIGTERM, SIGKILL after TERM_LIMIT; returns the seconds it took."""

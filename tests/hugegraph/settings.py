@@ -32,7 +32,7 @@ class Settings:
     stores: int = 3
     servers: int = 2
     replicas: int = 1
-    workers: int = 64            # the Server's own default, 2 x CPUs, lets one dead Store block every request
+    workers: int = 128           # the Server's own default, 2 x CPUs, lets one dead Store block every request
     keepalive: int = 300         # PD's store.keepAlive-timeout, seconds: how long a silent Store stays Up
     java: str = "java"
     jvm: dict[str, list[str]] = dataclasses.field(default_factory=dict)
