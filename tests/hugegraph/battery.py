@@ -2,7 +2,7 @@
 """Faults on a real HugeGraph cluster, and whether the agent judges them rightly.
 
   battery.py                      the short battery
-  battery.py --full               every scenario
+  battery.py --full               every scenario (but those that await something of the agent; --list says what)
   battery.py NAME...              these scenarios;  --list names them
 
 Prints each scenario's timeline and the table of expectations; exit 1 if one of them does not hold. The timelines are
@@ -17,6 +17,7 @@ import traceback
 
 import agent
 import cluster as clusters
+import rest
 import scenarios
 import settings as names
 import state as states
@@ -73,7 +74,6 @@ def run(chosen: list[Scenario], base: names.Settings, out: pathlib.Path | None) 
 
 
 def _schema(cluster: clusters.Cluster) -> None:
-    import rest
     graph = rest.Graph(cluster.node, cluster.state.parts["server0"].address)
     graph.schema()
     graph.close()
@@ -101,12 +101,12 @@ def main() -> None:
     if args.list:
         for scenario in scenarios.ALL:
             print(f"{scenario.name:24} {scenario.seconds:4} s  {'short' if scenario.short else 'full '}  "
-                  f"{(scenario.act.__doc__ or '').splitlines()[0]}")
+                  f"{f'[awaits {scenario.awaits}] ' if scenario.awaits else ''}{(scenario.act.__doc__ or '').splitlines()[0]}")
         return
     unknown = set(args.names) - {scenario.name for scenario in scenarios.ALL}
     if unknown:
         raise SystemExit(f"no scenario {', '.join(sorted(unknown))}; --list names them")
-    chosen = [s for s in scenarios.ALL if (s.name in args.names if args.names else s.short or args.full)]
+    chosen = [s for s in scenarios.ALL if (s.name in args.names if args.names else (s.short or args.full) and not s.awaits)]
     base = names.from_arguments(args)
     print(f"agent: {agent.binary()}")
     begun = time.monotonic()

@@ -44,6 +44,7 @@ class Cluster:
         self.state = state
         self.settings = state.settings
         self.node = self.settings.node_namespace
+        self.outdated: set[str] = set()     # Servers whose JVM may remember an address that a Store has left
 
     # Starting and ending
 
@@ -69,6 +70,7 @@ class Cluster:
         old, part.cgroup = part.cgroup, str(cgroups.container(self.settings.prefix, part.uid, part.restarts))
         part.restarts += 1
         part.ready_after = None
+        self.outdated.discard(name)
         part.process = processes.spawn(roles.command(name, self.settings, folder), cgroup=pathlib.Path(part.cgroup),
                                        netns=part.namespace, folder=folder, host=names.pod_name(name))
         self._save()
@@ -154,6 +156,7 @@ class Cluster:
             time.sleep(0.3)                 # the last FINs and RSTs cross the bridge before the veth goes
         self._unplace(part)
         self.start(name, address)
+        self.outdated |= {other for other in self.settings.parts() if names.kind(other) == "server"}
         return address
 
     # Facts for others

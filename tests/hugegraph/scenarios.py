@@ -7,12 +7,15 @@ import dataclasses
 import time
 from collections.abc import Callable
 
+import moves
 import ping
 import timeline
 from oracle import Load
 from settings import NAMESPACE, pod_name
 from stage import Stage
 
+STALE = "verdicts on stale transport"
+PD_NEEDED = "writes need PD on 1.5.0 and 1.7.0, the verdict is about storage"
 RESOLVING = {"server1": ["-Dsun.net.inetaddr.ttl=30"]}
 
 
@@ -24,6 +27,7 @@ class Scenario:
     seconds: int
     short: bool = True
     replicas: int = 1
+    awaits: str = ""                     # what the agent still lacks for it; such a scenario runs only when named
     overrides: dict[str, object] = dataclasses.field(default_factory=dict)
 
 
@@ -181,13 +185,16 @@ def pd_to_zero(stage: Stage) -> None:
     seen = stage.agent.readiness()[1].get("pd_reachable")
     stage.check("node: pd_reachable without PD", "False", seen, seen is False)
     stage.do("PD started", lambda: (stage.cluster.start("pd0"), stage.cluster.wait("pd0")))
+    back = time.time()
     stage.until("PD reachable for the agent",
                 lambda row: not any(f.startswith("PdDown") for f in row.node.findings), 30)
-    stage.hold(25)
+    stage.hold(5)
     seen = stage.agent.readiness()[1].get("pd_reachable")
     stage.check("node: pd_reachable with PD", "True", seen, seen is True)
+    served = stage.until("clients served again", lambda row: _served(stage, row), 180)
+    stage.check("clients: served again after PD answered", "for comparison", f"{served - back:.0f} s" if served else "never", True)
     _no_transitions(stage)
-    stage.agreement("writes need PD on some versions; the verdict is about storage and stays Ready: intended", allowed=75)
+    stage.agreement(PD_NEEDED, allowed=None)
 
 
 def server_restarted(stage: Stage) -> None:
@@ -239,4 +246,14 @@ ALL = [
     Scenario("pd-to-zero", pd_to_zero, 100),
     Scenario("server-restarted", server_restarted, 40),
     Scenario("agent-restarted", agent_restarted, 50),
+    Scenario("pd-roll", moves.pd_roll, 80),
+    Scenario("store-replaced-quick", moves.replaced("kill", 15, 45), 270, overrides=moves.QUICK, awaits=STALE),
+    Scenario("store-replaced-kill", moves.replaced("kill"), 480, short=False, awaits=STALE),
+    Scenario("store-replaced-term", moves.replaced("term"), 480, short=False, awaits=STALE),
+    Scenario("store-cut", moves.cut, 330, short=False, awaits=STALE),
+    Scenario("store-roll", moves.roll, 300, short=False, awaits=STALE),
+    Scenario("address-reused", moves.address_reused, 240, short=False, awaits=STALE),
+    Scenario("agent-late", moves.agent_late, 450, short=False, awaits=STALE),
+    Scenario("store-replaced-kill-3", moves.replaced_replicated("kill"), 330, short=False, replicas=3),
+    Scenario("store-replaced-cut-3", moves.replaced_replicated("cut"), 330, short=False, replicas=3),
 ]

@@ -87,7 +87,7 @@ class Timeline:
         return self.rows[-1] if self.rows else None
 
     def close(self) -> None:
-        """Ends sampling and fills in the events and what clients saw."""
+        """Ends sampling and fills in the events and what clients saw; what is still open counts as not served."""
         self.closing.set()
         self.thread.join(10)
         for row in self.rows:
