@@ -1,1 +1,19 @@
-//! Placeholder.
+//! The storewatch agent: sources, engine, publishers and command line around the pure core.
+//!
+//! ```text
+//! source/* ──► observe (bounded, loss counted) ──► engine (one owner) ──► watch<Arc<Snapshot>> ──► publish/*
+//!                        ◄── requests ──────────────┘
+//! ```
+
+pub mod app;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod demo;
+pub mod engine;
+pub mod netns;
+pub mod observe;
+pub mod publish;
+pub mod requests;
+pub mod runtime;
+pub mod source;

@@ -1,0 +1,45 @@
+//! The closed set of inputs.
+
+use crate::{
+    connection::{AttemptCount, ConnectionEvent, InventorySample},
+    ping::{NameReport, PdReport, Ping, RoundEnded},
+    pod::PodRecord,
+    source::{Loss, SourceReport},
+    time::MonoTime,
+};
+use std::sync::Arc;
+
+/// Everything that the judge can learn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// A detail from the kernel.
+    Connection(ConnectionEvent),
+    /// Growth of the kernel's counters: one reading, applied as a whole.
+    Attempts {
+        /// When they were read.
+        at: MonoTime,
+        /// What grew.
+        counts: Vec<AttemptCount>,
+    },
+    /// The sockets that exist.
+    Inventory(InventorySample),
+    /// A Store was pinged.
+    Ping(Ping),
+    /// A round of pings is over.
+    RoundEnded(RoundEnded),
+    /// PD was asked.
+    Pd(PdReport),
+    /// A name was looked up.
+    Name(NameReport),
+    /// The pods of this node: replaces all that was known.
+    Pods {
+        /// When the list was true.
+        at: MonoTime,
+        /// All pods to judge.
+        pods: Vec<Arc<PodRecord>>,
+    },
+    /// A source speaks of itself.
+    Source(SourceReport),
+    /// Something was dropped on the way.
+    Loss(Loss),
+}

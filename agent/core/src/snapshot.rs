@@ -1,0 +1,262 @@
+//! What is published: immutable, small, complete.
+
+use crate::{
+    connection::ConnectionOutcome,
+    id::{ClusterId, HostPort, TargetId, TargetKey},
+    ping::{Phases, PingOutcome},
+    pod::PodRecord,
+    source::{SourceName, SourceState},
+    time::MonoTime,
+    topology::ReportedState,
+    verdict::{Finding, Verdict},
+};
+use std::{net::IpAddr, sync::Arc};
+
+/// All that publishers know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// This node.
+    pub node: Arc<str>,
+    /// Rises by one with every published change.
+    pub generation: u64,
+    /// When it was made.
+    pub taken_at: MonoTime,
+    /// Each configured cluster, by its [`ClusterId`].
+    pub clusters: Vec<ClusterView>,
+    /// The judged pods, sorted by name.
+    pub pods: Vec<PodView>,
+    /// The pod inventory has answered and is fresh: a pod that is not listed does not exist.
+    pub pods_fresh: bool,
+    /// Every source.
+    pub sources: Vec<SourceView>,
+    /// Every source has had its first answer or is marked absent.
+    pub synced: bool,
+    /// What the kernel side counted, for metrics.
+    pub kernel: KernelCounters,
+}
+
+/// A cluster as seen from this node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterView {
+    /// Its position.
+    pub id: ClusterId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Whether this node reaches its storage.
+    pub readiness: NodeReadiness,
+    /// Its Stores, sorted.
+    pub stores: Vec<StoreView>,
+    /// Its PD.
+    pub pd: PdView,
+}
+
+/// The node's readiness for one cluster, and the numbers behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeReadiness {
+    /// The answer.
+    pub verdict: Verdict,
+    /// Stores expected to answer.
+    pub active_stores: u32,
+    /// The Store that answered first in the last round; `None` when none did or it has no PD id.
+    pub answered_store: Option<u64>,
+    /// How many answered in the last round.
+    pub answering: u32,
+    /// Ids of those that did not.
+    pub unanswered_stores: Vec<u64>,
+    /// `None` until the first attempt has ended.
+    pub pd_reachable: Option<bool>,
+    /// When the last attempt on PD ended.
+    pub pd_checked: Option<MonoTime>,
+    /// When the list was last confirmed.
+    pub stores_at: Option<MonoTime>,
+    /// Time to the first answer of the last round, in milliseconds.
+    pub store_millis: Option<u64>,
+    /// The youngest evidence that the verdict rests on.
+    pub evidence_at: Option<MonoTime>,
+    /// Union of the findings about the cluster's targets.
+    pub findings: Vec<Finding>,
+}
+
+/// One address of a Store over time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressView {
+    /// The address.
+    pub ip: IpAddr,
+    /// Since when it is claimed.
+    pub from: MonoTime,
+    /// Until when it was; `None` while it is.
+    pub to: Option<MonoTime>,
+    /// Who claims it: names of sources, joined by a comma.
+    pub source: String,
+    /// What a ping there showed.
+    pub identity: Option<Arc<str>>,
+}
+
+/// The last ping of a Store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastPing {
+    /// How it ended.
+    pub outcome: PingOutcome,
+    /// When.
+    pub at: MonoTime,
+    /// Where the time went.
+    pub phases: Phases,
+    /// What went wrong.
+    pub detail: Option<Arc<str>>,
+}
+
+/// A Store as seen from this node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreView {
+    /// Which.
+    pub target: TargetId,
+    /// Where.
+    pub address: HostPort,
+    /// PD's word; `None` for one that only the configuration names.
+    pub reported: Option<ReportedState>,
+    /// Expected to answer.
+    pub expected: bool,
+    /// It answered the last ping; `None` before the first.
+    pub answering: Option<bool>,
+    /// The last ping.
+    pub last_ping: Option<LastPing>,
+    /// Its addresses, present and former.
+    pub addresses: Vec<AddressView>,
+    /// What stands out about it.
+    pub findings: Vec<Finding>,
+    /// Pings by outcome since start.
+    pub pings: Vec<(PingOutcome, u64)>,
+    /// Durations per phase since start: dns, connect, http2, rpc.
+    pub ping_durations: [Histogram; 4],
+}
+
+/// PD as seen from this node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PdView {
+    /// Any peer's process answers; `None` before the first attempt has ended.
+    pub reachable: Option<bool>,
+    /// A list came; `None` before the first attempt has ended.
+    pub has_leader: Option<bool>,
+    /// Each configured peer.
+    pub peers: Vec<PeerView>,
+    /// What stands out about it.
+    pub findings: Vec<Finding>,
+}
+
+/// A PD peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerView {
+    /// Position in the configuration.
+    pub peer: u16,
+    /// Where.
+    pub address: HostPort,
+    /// Its process answers; `None` before it was asked.
+    pub reachable: Option<bool>,
+    /// What went wrong last.
+    pub last_error: Option<Arc<str>>,
+}
+
+/// A judged pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodView {
+    /// Who it is.
+    pub record: Arc<PodRecord>,
+    /// The answer.
+    pub verdict: Verdict,
+    /// What stands out.
+    pub findings: Vec<Finding>,
+    /// The youngest evidence that the verdict rests on.
+    pub evidence_at: Option<MonoTime>,
+    /// Per target.
+    pub targets: Vec<PodTargetView>,
+    /// Transitions into each reason since start.
+    pub transitions: Vec<(crate::verdict::Reason, u64)>,
+}
+
+/// A target of a pod: `None` stands for `other`, an address that no target owns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodTargetView {
+    /// Which.
+    pub target: Option<TargetKey>,
+    /// Attempts by how they ended.
+    pub connects: Vec<(ConnectionOutcome, u64)>,
+    /// Established connections by how they ended.
+    pub endings: Vec<(ConnectionOutcome, u64)>,
+    /// RSTs.
+    pub resets_received: u64,
+    /// RSTs.
+    pub resets_sent: u64,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// Connections held now, by who owns their remote address.
+    pub connections: Connections,
+    /// Durations of successful dials, where the begin was seen.
+    pub connect_duration: Histogram,
+}
+
+/// Connections by the owner of their remote address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// The target owns the address now.
+    pub current: u32,
+    /// It did before.
+    pub previous: u32,
+    /// No source knows.
+    pub unknown: u32,
+}
+
+/// Counts of durations, cumulative as Prometheus wants them only when rendered.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Histogram {
+    /// One count per bound of [`Histogram::BOUNDS`], and one for all above.
+    pub counts: [u64; 13],
+    /// Sum of all, in seconds.
+    pub sum: f64,
+}
+
+impl Histogram {
+    /// Upper bounds in seconds: from a same-node handshake to gRPC's 30 s connect time-out.
+    pub const BOUNDS: [f64; 12] = [0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+    /// Counts one duration.
+    pub fn observe(&mut self, duration: std::time::Duration) {
+        let seconds = duration.as_secs_f64();
+        let index = Self::BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(Self::BOUNDS.len());
+        self.counts[index] = self.counts[index].saturating_add(1);
+        self.sum += seconds;
+    }
+}
+
+/// A source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceView {
+    /// Which.
+    pub name: SourceName,
+    /// How it is.
+    pub state: SourceState,
+    /// Why, and how to get the rest.
+    pub detail: Arc<str>,
+    /// What it lost since start.
+    pub lost: u64,
+    /// Its youngest answer.
+    pub last: Option<MonoTime>,
+}
+
+/// What the kernel side counted since start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounters {
+    /// Details received.
+    pub state: u64,
+    /// Details received.
+    pub reset_received: u64,
+    /// Details received.
+    pub reset_sent: u64,
+    /// Details received.
+    pub retransmit: u64,
+    /// Details received.
+    pub error: u64,
+    /// Details lost.
+    pub lost: u64,
+    /// Details and counts on watched ports that belong to no judged pod.
+    pub unattributed: u64,
+}

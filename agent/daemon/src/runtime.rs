@@ -1,0 +1,4 @@
+//! Tasks and signals of the process.
+
+pub mod shutdown;
+pub mod tasks;

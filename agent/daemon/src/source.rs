@@ -1,0 +1,8 @@
+//! Where observations come from. A source knows the [`ObservationSender`](crate::observe::ObservationSender) and nothing
+//! downstream of it.
+
+pub mod inventory;
+pub mod kernel;
+pub mod pd;
+pub mod pings;
+pub mod pods;
