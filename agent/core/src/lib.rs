@@ -11,13 +11,18 @@
 //! - what decides is in the [`snapshot::Snapshot`]; there is no hidden state;
 //! - absent, stale and lost are values of their own, never "healthy" and never zero.
 
+mod cluster;
 pub mod connection;
+pub mod event;
 pub mod id;
+pub mod judge;
 pub mod observation;
+mod pd;
 pub mod ping;
 pub mod pod;
 pub mod policy;
 pub mod request;
+pub mod rounds;
 pub mod snapshot;
 pub mod source;
 pub mod time;
