@@ -21,8 +21,8 @@ def binary() -> str:
     chosen = os.environ.get("STOREWATCH")
     if chosen:
         return str(pathlib.Path(chosen).absolute())
-    built = [path for kind in ("release", "debug")
-             if (path := processes.HERE.parents[1] / "target" / kind / "storewatch").is_file()]
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or processes.HERE.parents[1] / "target")
+    built = [path for kind in ("release", "debug") if (path := target.absolute() / kind / "storewatch").is_file()]
     if not built:
         raise RuntimeError("no storewatch program: build it (make build) or name it in STOREWATCH")
     return str(max(built, key=lambda path: path.stat().st_mtime))

@@ -70,25 +70,21 @@ def _storage_view(stage: Stage) -> None:
 
 
 def _attribution(stage: Stage) -> None:
-    """The agent's connections of each Server are those that `ss` shows in the Server's namespace."""
-    listed = stage.agent.api("/v1/connections")
-    listed = listed.get("connections", []) if isinstance(listed, dict) else listed
+    """The connections that the agent counts for each Server are those that `ss` shows in the Server's namespace."""
     for name in stage.servers:
-        held = timeline.sockets(stage.cluster.state.parts[name].namespace)
-        expected = sum(count for what, count in held.items() if what.endswith(" estab"))
-        if listed is not None:
-            mine = [c for c in listed if c.get("namespace") == NAMESPACE and c.get("pod") == pod_name(name)
-                    and str(c.get("remote", "")).endswith(":8500") and c.get("state", "").lower() == "established"]
-            seen, where = len(mine), "/v1/connections"
-        else:
-            seen, where = _metric(stage.agent.metrics(), "storewatch_connections", pod_name(name)), "storewatch_connections"
-        stage.check(f"{name}: channels to Stores attributed to it ({where})", f"{expected} as ss shows", seen, seen == expected)
-
-
-def _metric(page: str, family: str, pod: str) -> int:
-    """The sum of a family's samples for one pod, PD left out."""
-    return sum(int(float(line.rsplit(" ", 1)[1])) for line in page.splitlines()
-               if line.startswith(family + "{") and f'pod="{pod}"' in line and 'target="pd"' not in line)
+        path, until = f"/v1/pods/{NAMESPACE}/{pod_name(name)}", time.monotonic() + 35
+        while True:                         # two inventory intervals: idle channels may come and go
+            held = sum(count for what, count in timeline.sockets(stage.cluster.state.parts[name].namespace).items()
+                       if what.endswith(" estab"))
+            targets = (stage.agent.api(path) or {}).get("targets", [])
+            stores = [target for target in targets if target["target"] != "pd"]
+            seen = {key: sum(target["connections"][key] for target in stores) for key in ("current", "previous", "unknown")}
+            if seen == {"current": held, "previous": 0, "unknown": 0} or time.monotonic() > until:
+                break
+            time.sleep(1)
+        stage.check(f"{name}: channels to Stores attributed to it", f"{held} current, as ss shows",
+                    ", ".join(f"{count} {key}" for key, count in seen.items()),
+                    held > 0 and seen == {"current": held, "previous": 0, "unknown": 0})
 
 
 def stores_to_zero(stage: Stage) -> None:
