@@ -381,8 +381,9 @@ async fn targets_come_and_go_while_their_pings_run() {
     let before = bench.world.seen().len();
     sleep(Duration::from_secs(30)).await;
     assert_eq!(bench.world.seen().len(), before);
-    let absent = bench.observed().into_iter().any(
-        |observation| matches!(observation, Observation::Source(report) if report.state == SourceState::Absent),
-    );
+    let absent = bench
+        .observed()
+        .into_iter()
+        .any(|observation| matches!(observation, Observation::Source(report) if report.state == SourceState::Absent));
     assert!(absent, "without a Store the source is absent");
 }
