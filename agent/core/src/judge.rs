@@ -176,7 +176,8 @@ impl Judge {
         advance
     }
 
-    fn snapshot(&self, now: MonoTime) -> Snapshot {
+    /// The world as of the last [`Judge::advance`].
+    pub fn snapshot(&self, now: MonoTime) -> Snapshot {
         let clusters: Vec<_> = self.clusters.iter().map(|cluster| cluster.view(&self.settings.policy)).collect();
         let mut pods: Vec<_> = self
             .pods

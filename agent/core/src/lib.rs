@@ -11,12 +11,15 @@
 //! - what decides is in the [`snapshot::Snapshot`]; there is no hidden state;
 //! - absent, stale and lost are values of their own, never "healthy" and never zero.
 
+pub mod attribution;
+pub mod classify;
 mod cluster;
 pub mod connection;
 pub mod event;
 pub mod id;
 pub mod judge;
 pub mod observation;
+pub mod ownership;
 mod pd;
 pub mod ping;
 pub mod pod;

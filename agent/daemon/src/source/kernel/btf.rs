@@ -169,8 +169,7 @@ impl<'a> Btf<'a> {
     /// When the struct or a field is not there, is a bit field, or the types are broken.
     pub fn offset(&self, name: &str, path: &str) -> Result<u32, BtfError> {
         let full = || format!("{name}.{path}");
-        let mut ty =
-            *self.structs.get(name.as_bytes()).ok_or_else(|| BtfError::NoStruct(name.to_owned()))?;
+        let mut ty = *self.structs.get(name.as_bytes()).ok_or_else(|| BtfError::NoStruct(name.to_owned()))?;
         let mut bits = 0_u32;
         let mut budget = MAX_MEMBERS;
         for part in path.split('.') {
@@ -216,7 +215,8 @@ impl<'a> Btf<'a> {
         for index in 0..ty.vlen {
             *budget = budget.checked_sub(1).ok_or_else(|| BtfError::Loop(full()))?;
             let at = ty.body + index * 12;
-            let (member_name, member, raw) = (word(self.types, at)?, word(self.types, at + 4)?, word(self.types, at + 8)?);
+            let (member_name, member, raw) =
+                (word(self.types, at)?, word(self.types, at + 4)?, word(self.types, at + 8)?);
             let (offset, width) = if ty.kflag { (raw & 0x00ff_ffff, raw >> 24) } else { (raw, 0) };
             match self.string(member_name) {
                 Some(found) if found == name => {
@@ -298,8 +298,5 @@ fn word(bytes: &[u8], at: usize) -> Result<u32, BtfError> {
 }
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], BtfError> {
-    bytes
-        .get(at..at.saturating_add(N))
-        .and_then(|bytes| bytes.try_into().ok())
-        .ok_or(BtfError::Truncated(bytes.len()))
+    bytes.get(at..at.saturating_add(N)).and_then(|bytes| bytes.try_into().ok()).ok_or(BtfError::Truncated(bytes.len()))
 }
