@@ -52,6 +52,10 @@ fn begin(ctx: &RawTracePointContext, socket: &Socket, now: u64) -> Option<Happen
         let _ = IGNORED.insert(socket.address, 1, 0);
         return None;
     }
+    // Left by a socket at the same address that was destroyed after it had lost its ports.
+    if IGNORED.get_ptr(socket.address).is_some() {
+        let _ = IGNORED.remove(socket.address);
+    }
     let track = Track::begin(socket, now);
     keep(ctx, &CONNECTING, socket, &track, kind::BEGUN);
     Some(Happening { kind: kind::BEGUN, state: CLOSE, evidence: 0, track })
@@ -144,6 +148,7 @@ fn evidence(socket: &Socket, track: &Track, old: u8, attempt: bool) -> u64 {
 pub fn tcp_destroy_sock(ctx: RawTracePointContext) -> i32 {
     if let Some(socket) = Socket::watched(ctx.arg::<u64>(0)) {
         forget(&socket);
+        let _ = IGNORED.remove(socket.address);
     }
     0
 }
