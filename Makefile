@@ -7,19 +7,25 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the product: target/release/storewatch, with the eBPF object inside
+	@.ci/prepare $@
 	@.ci/build
 
 demo: ## a cluster, two client pods and the agent on this machine's kernel, in about 40 s (root)
+	@.ci/prepare $@
 	@.ci/demo
 
-test: ## everything that is checked: format, lints, unit tests; as root also kernel, process and demo tests
+test: ## everything that is checked: lints, unit tests; as root also kernel, process and demo tests
+	@.ci/prepare $@
 	@.ci/test
 
-test-fast: ## the inner loop: unit tests, no root
-	@.ci/test-fast
+test-fast: ## the inner loop: format and the tests without root
+	@.ci/prepare $@
+	@.ci/test fast
 
 bench: ## the figures, as a table (root)
+	@.ci/prepare $@
 	@.ci/bench
 
-lint: ## format, lints, licences and sources of the dependencies
+lint: ## format, clippy, shell scripts, the dependencies' licences and sources
+	@.ci/prepare $@
 	@.ci/lint

@@ -1,14 +1,18 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # What the scripts beside this file share. Sourced; leaves the caller in the repository's root with a usable PATH.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+LINKER_VERSION=0.10.4 # of bpf-linker; agent/daemon/build.rs names these two as well, and a test compares them
+LINKER_LLVM=22        # the LLVM that it is made for
+DENY_VERSION=0.20.2   # of cargo-deny
 
 # A user's PATH has no sbin, and a fresh `cargo install` is not on it either: /usr/sbin for ip and nft, last for tools.
 PATH="$PATH:/usr/sbin:/sbin:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin"
 export PATH
 
-say() { printf '%s\n' "storewatch: $*"; }
-die() { say "$*" >&2; exit 1; }
+say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+die() { say "$*"; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 is_root() { [ "$(id -u)" = 0 ]; }
 in_ci() { [ "${CI:-}" = true ]; }
@@ -38,22 +42,26 @@ use_cargo() {
 
 # The same order as agent/daemon/build.rs: prints `nightly`, `system` or, where neither is there, nothing.
 ebpf_compiler() {
-    local sysroot
-    if have rustup; then
-        sysroot=$(RUSTUP_AUTO_INSTALL=0 rustup run nightly rustc --print sysroot 2>/dev/null)
-        if [ -d "$sysroot/lib/rustlib/src/rust/library/core" ] &&
-            "$sysroot/bin/rustc" -vV | grep -q '^LLVM version: 22\.'; then
-            echo nightly
-            return
-        fi
-    fi
-    if [ -x /usr/bin/rustc ] && [ -x /usr/bin/cargo ]; then
-        sysroot=$(/usr/bin/rustc --print sysroot 2>/dev/null)
-        if compgen -G "$sysroot/lib/rustlib/bpfel-unknown-none/lib/libcore-*.rlib" >/dev/null; then
-            echo system
-        fi
+    if have_nightly; then
+        echo nightly
+    elif have_bpf_core && have_llvm; then
+        echo system
     fi
 }
+have_nightly() {
+    local sysroot
+    have rustup && sysroot=$(RUSTUP_AUTO_INSTALL=0 rustup run nightly rustc --print sysroot 2>/dev/null) &&
+        [ -d "$sysroot/lib/rustlib/src/rust/library/core" ] &&
+        "$sysroot/bin/rustc" -vV | grep -q "^LLVM version: $LINKER_LLVM\."
+}
+have_bpf_core() {
+    local sysroot
+    [ -x /usr/bin/cargo ] && sysroot=$(/usr/bin/rustc --print sysroot 2>/dev/null) &&
+        compgen -G "$sysroot/lib/rustlib/bpfel-unknown-none/lib/libcore-*.rlib" >/dev/null
+}
+have_llvm() { compgen -G "/usr/lib/*/libLLVM.so.$LINKER_LLVM.*" >/dev/null; }
+# All that a real object takes. Version and libraries of a linker that is there are the build script's business.
+have_ebpf_tools() { [ -n "$(ebpf_compiler)" ] && have bpf-linker; }
 
 # not_run NAME REASON: something that should have run and cannot. On the CI machine that is a failure, unless
 # .ci/exceptions names it. The caller ends with `exit "$not_run_failed"` or worse.
@@ -62,7 +70,6 @@ not_run() {
     say "not run: $1: $2"
     if in_ci && ! grep -q "^$1:" .ci/exceptions; then
         say "$1 must run where CI=true; the exceptions stand in .ci/exceptions"
-        # shellcheck disable=SC2034 # read by the scripts that source this one
-        not_run_failed=1
+            not_run_failed=1
     fi
 }

@@ -18,9 +18,9 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    fs, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitCode, ExitStatus, Stdio},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -45,7 +45,27 @@ struct Toolchain {
     llvm: PathBuf,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    let Err(error) = prepare_object() else { return ExitCode::SUCCESS };
+    println!("cargo::error={}", format!("{error:#}").replace('\n', "; "));
+    // The line above ends the build. Only after a failed script cargo also shows its standard error, where the messages
+    // of the inner compiler stand; for anything else that would bury the one line that matters.
+    if error.is::<InnerCargoFailed>() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+#[derive(Debug)]
+struct InnerCargoFailed(ExitStatus);
+
+impl std::error::Error for InnerCargoFailed {}
+
+impl fmt::Display for InnerCargoFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cargo build in ebpf/probes ended with {}, its messages stand with this script's output", self.0)
+    }
+}
+
+/// Makes the object or its stub and tells the crate, as the head of this file says.
+fn prepare_object() -> Result<()> {
     let out_dir = PathBuf::from(var("OUT_DIR")?);
     let root = Path::new(&var("CARGO_MANIFEST_DIR")?).join("../..").canonicalize().context("no workspace root")?;
     let object = out_dir.join("storewatch-ebpf.o");
@@ -212,7 +232,9 @@ fn build(toolchain: &Toolchain, linker: &Path, root: &Path, out_dir: &Path) -> R
         command.env("RUSTC", rustc);
     }
     let status = command.status().with_context(|| format!("cannot run {}", toolchain.cargo[0].display()))?;
-    ensure!(status.success(), "the command {command:?} ended with {status}; its messages stand above");
+    if !status.success() {
+        bail!(InnerCargoFailed(status));
+    }
 
     let object = target_dir.join(BPF_TARGET).join("release/storewatch-ebpf");
     let bytes = fs::read(&object).with_context(|| format!("cannot read {}", object.display()))?;

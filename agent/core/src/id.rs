@@ -65,6 +65,32 @@ pub struct HostPort {
     pub port: u16,
 }
 
+impl HostPort {
+    /// The same for all spellings of one name: lower case, without a trailing dot and without the cluster's own suffix
+    /// (what follows `.svc`).
+    pub fn normal(&self) -> (String, u16) {
+        let mut host = self.host.to_ascii_lowercase();
+        if host.ends_with('.') {
+            host.pop();
+        }
+        if let Some(at) = host.find(".svc.") {
+            host.truncate(at + ".svc".len());
+        }
+        (host, self.port)
+    }
+
+    /// Reads `host:port`, `address:port` or `[address]:port`; `None` for anything else and for port 0.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let port = port.parse().ok().filter(|port| *port != 0)?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        if host.is_empty() || (bare.is_none() && host.contains(':')) {
+            return None;
+        }
+        Some(Self { host: bare.unwrap_or(host).into(), port })
+    }
+}
+
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {

@@ -46,6 +46,13 @@ pub struct VerdictPolicy {
     pub inventory_interval: Duration,
 }
 
+impl VerdictPolicy {
+    /// Whether a pod (or the node) whose verdict is Unknown counts as ready.
+    pub const fn ready_when_unknown(&self) -> bool {
+        matches!(self.on_unknown, OnUnknown::Ready)
+    }
+}
+
 /// One configured cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSettings {

@@ -6,8 +6,10 @@
 #![expect(clippy::unwrap_used, reason = "an unreadable tree is a failed test")]
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// What may stand in the repository's root, beside dotfiles and cargo's own `target`.
@@ -69,10 +71,22 @@ fn publishers_never_import_sources() {
 
 #[test]
 fn the_root_holds_only_what_was_agreed() {
-    let entries = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let strangers: Vec<_> =
-        entries.filter(|name| !name.starts_with('.') && !TOP_LEVEL.contains(&name.as_str())).collect();
+        top_level().into_iter().filter(|name| !name.starts_with('.') && !TOP_LEVEL.contains(&name.as_str())).collect();
     assert!(strangers.is_empty(), "in the repository's root, but not agreed: {strangers:?}");
+}
+
+/// The build script and the scripts that prepare a machine name the same linker.
+#[test]
+fn there_is_one_version_of_the_linker() {
+    let (build, scripts) = (read(&root().join("agent/daemon/build.rs")), read(&root().join(".ci/lib.sh")));
+    let value = |name: &str| {
+        let line = scripts.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().next().unwrap()
+    };
+    let (version, llvm) = (value("LINKER_VERSION="), value("LINKER_LLVM="));
+    assert!(build.contains(&format!(" --version {version} ")), "build.rs and .ci/lib.sh: bpf-linker {version}");
+    assert!(build.contains(&format!("LINKER_LLVM: &str = \"{llvm}\"")), "build.rs and .ci/lib.sh: LLVM {llvm}");
 }
 
 #[test]
@@ -161,6 +175,17 @@ fn members(group: &str) -> Vec<&str> {
         }
     }
     members
+}
+
+/// What git has at the top; in a copy without git, what lies there.
+fn top_level() -> BTreeSet<String> {
+    let mut git = Command::new("git");
+    let tracked = git.args(["-c", "safe.directory=*", "ls-files"]).current_dir(root()).output();
+    if let Some(tracked) = tracked.ok().filter(|output| output.status.success() && !output.stdout.is_empty()) {
+        let paths = String::from_utf8(tracked.stdout).unwrap();
+        return paths.lines().filter_map(|path| path.split('/').next()).map(str::to_owned).collect();
+    }
+    fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 fn root() -> PathBuf {

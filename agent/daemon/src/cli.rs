@@ -150,7 +150,14 @@ pub struct DemoArgs {
     /// Leave the cluster and the agent running after the story, until Ctrl-C.
     #[arg(long)]
     pub keep: bool,
+
+    /// Be one process of the demo's cluster: how the demo starts itself.
+    #[arg(long, hide = true, value_name = "PART")]
+    pub part: Option<Part>,
 }
+
+/// Threads of the agent. It waits far more than it computes, and a node's CPUs belong to its pods.
+const WORKERS: usize = 2;
 
 /// Runs a command to its end.
 ///
@@ -162,7 +169,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match command {
         Command::Run(args) => {
             let config = check_config::load(&args)?;
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
             let runtime = runtime.map_err(|error| Failure::running(format!("cannot start threads: {error}")))?;
             let ended = runtime.block_on(crate::app::run(config));
             // A file that is being read from a hung file system must not hold up the end.
@@ -174,7 +181,11 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Pods(args) => asking(list::pods(agent, output, args.timeout)),
         Command::Stores(args) => asking(list::stores(agent, output, args.timeout)),
         Command::Probe(args) => asking(probe::run(agent, output, &args.or_pod_uid(std::env::var("POD_UID").ok()))),
-        Command::Demo(args) => crate::demo::run(args.keep).map_err(|error| Failure::running(format!("{error:#}"))),
+        Command::Demo(DemoArgs { keep, part }) => match part {
+            Some(part) => crate::demo::run_part(part),
+            None => crate::demo::run(keep),
+        }
+        .map_err(|error| Failure::running(format!("{error:#}"))),
     }
 }
 

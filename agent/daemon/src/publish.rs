@@ -1,1 +1,26 @@
-//! To come.
+//! What the agent says to others. A publisher knows the [`Publication`] and nothing upstream of it.
+//!
+//! ```text
+//! Publication ──► probe    (listen.probe: readiness, own health, grpc.health.v1)
+//!             ├─► metrics  (listen.metrics: Prometheus)
+//!             └─► admin    (listen.admin and the Unix socket: the whole truth)
+//! ```
+//!
+//! Every answer is made from one snapshot in memory: no I/O, nothing held across requests. The probe side is open to
+//! whoever reaches the node, so it names no address, no host and lists no pods; the admin side is for this machine only.
+//! [`serve`] gives each router a listener.
+
+pub mod admin;
+mod dto;
+mod health;
+pub mod metrics;
+pub mod probe;
+mod problem;
+mod publication;
+mod query;
+mod readiness;
+pub mod serve;
+#[cfg(test)]
+mod testing;
+
+pub use publication::{Publication, Publisher, channel};

@@ -57,7 +57,7 @@ mod tests {
         let mut tasks = Tasks::default();
         tasks.spawn("steady", async { Ok(()) });
         tasks.spawn("broken", async { panic!("on purpose") });
-        let mut ended = vec![tasks.ended().await.unwrap(), tasks.ended().await.unwrap()];
+        let mut ended = [tasks.ended().await.unwrap(), tasks.ended().await.unwrap()];
         ended.sort_by_key(|task| task.name);
         assert_eq!(ended[0].name, "broken");
         assert!(ended[0].result.is_err());

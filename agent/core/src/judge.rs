@@ -1,0 +1,322 @@
+//! The judge: the one value that holds every fact, and the only way from observations to verdicts.
+//!
+//! ```text
+//! loop { judge.observe(observation).. ; let advance = judge.advance(now); publish(advance) }
+//! ```
+//!
+//! [`Judge::observe`] only files facts; [`Judge::advance`] applies the rules at one instant. Between two calls nothing
+//! changes, so the caller may hand over a batch of observations before it asks. No clock is read: whoever replays the
+//! same observations with the same instants gets the same verdicts.
+
+use crate::{
+    attribution::{Attribution, Unattributed},
+    cluster::Cluster,
+    event::{Event, EventKind, EventLog},
+    guard,
+    id::{ClusterId, PodUid},
+    observation::Observation,
+    pod::PodRecord,
+    pods::{Pod, World},
+    policy::Settings,
+    request::Request,
+    snapshot::{KernelCounters, Snapshot, SourceView},
+    source::{Loss, SourceName, SourceReport, SourceState},
+    time::MonoTime,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+mod file;
+mod publish;
+
+use file::Early;
+
+/// How often an unchanged world is published again, for the ages and counters inside it.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// Pods of one node that are judged. Kubernetes allows 110 by default and 500 at most in practice.
+pub const MAX_PODS: usize = 1024;
+
+/// Ports that are watched in the kernel.
+const MAX_PORTS: usize = 64;
+
+/// Least distance between two samples that are asked for.
+const SAMPLE_SPACING: Duration = Duration::from_millis(500);
+
+/// What [`Judge::advance`] has to say.
+#[derive(Debug, Default)]
+pub struct Advance {
+    /// To be published: something changed, or (with the same generation) evidence was refreshed; the latter at most
+    /// each second.
+    pub snapshot: Option<Snapshot>,
+    /// What happened since the last call, oldest first.
+    pub events: Vec<Event>,
+    /// What the sources should do.
+    pub requests: Vec<Request>,
+    /// When to call again at the latest, even if nothing is observed.
+    pub next: Option<MonoTime>,
+}
+
+impl Advance {
+    /// Asks to be called at `at` at the latest.
+    pub(crate) fn wake(&mut self, at: Option<MonoTime>) {
+        if let Some(at) = at {
+            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        }
+    }
+}
+
+/// What was asked for already, so that only changes are told.
+#[derive(Debug, Default)]
+struct Told {
+    ports: Option<Vec<u16>>,
+    selected: Option<Request>,
+    sample: Option<MonoTime>,
+}
+
+/// All facts of one node, and the rules.
+#[derive(Debug)]
+pub struct Judge {
+    settings: Settings,
+    clusters: Vec<Cluster>,
+    pods: BTreeMap<PodUid, Pod>,
+    pods_at: Option<MonoTime>,
+    attribution: Attribution,
+    early: VecDeque<Early>,
+    sources: BTreeMap<SourceName, SourceView>,
+    kernel: KernelCounters,
+    kernel_loss: Option<(MonoTime, MonoTime, u64, bool)>,
+    unattributed: BTreeMap<Unattributed, u64>,
+    dropped_pods: u64,
+    sampled: Option<MonoTime>,
+    wants_sample: bool,
+    told: Told,
+    log: EventLog,
+    generation: u64,
+    published: Option<publish::Gist>,
+    published_at: Option<MonoTime>,
+    dirty: bool,
+}
+
+impl Judge {
+    /// A judge that knows nothing yet.
+    pub fn new(settings: Settings, now: MonoTime) -> Self {
+        let clusters = settings
+            .clusters
+            .iter()
+            .zip(0..)
+            .map(|(cluster, index)| Cluster::new(ClusterId(index), cluster.clone(), now))
+            .collect();
+        Self {
+            settings,
+            clusters,
+            pods: BTreeMap::new(),
+            pods_at: None,
+            attribution: Attribution::default(),
+            early: VecDeque::new(),
+            sources: BTreeMap::new(),
+            kernel: KernelCounters::default(),
+            kernel_loss: None,
+            unattributed: BTreeMap::new(),
+            dropped_pods: 0,
+            sampled: None,
+            wants_sample: false,
+            told: Told::default(),
+            log: EventLog::default(),
+            generation: 0,
+            published: None,
+            published_at: None,
+            dirty: true,
+        }
+    }
+
+    /// Files one observation.
+    pub fn observe(&mut self, observation: Observation) {
+        self.dirty = true;
+        let policy = &self.settings.policy;
+        match observation {
+            Observation::Ping(ping) => {
+                if let Some(cluster) = self.clusters.get_mut(usize::from(ping.target.cluster.0)) {
+                    cluster.ping(&ping, policy, &mut self.log);
+                }
+            }
+            Observation::RoundEnded(round) => {
+                if let Some(cluster) = self.clusters.get_mut(usize::from(round.cluster.0)) {
+                    cluster.round_ended(&round, policy);
+                }
+            }
+            Observation::Pd(report) => {
+                if let Some(cluster) = self.clusters.get_mut(usize::from(report.cluster.0)) {
+                    cluster.pd(&report, policy);
+                }
+            }
+            Observation::Name(report) => {
+                if let Some(cluster) = self.clusters.get_mut(usize::from(report.target.cluster.0)) {
+                    cluster.name(&report);
+                }
+            }
+            Observation::Connection(event) => self.connection(&event),
+            Observation::Attempts { at, counts } => self.attempts(at, &counts),
+            Observation::Inventory(sample) => self.inventory(&sample),
+            Observation::Pods { at, pods } => self.list(at, pods),
+            Observation::Source(report) => self.source(report),
+            Observation::Loss(loss) => self.loss(loss),
+        }
+    }
+
+    /// The pods of this node: replaces all that was known.
+    fn list(&mut self, at: MonoTime, records: Vec<Arc<PodRecord>>) {
+        if self.pods_at.is_some_and(|last| last > at) {
+            return;
+        }
+        self.pods_at = Some(at);
+        let mut listed: BTreeMap<PodUid, Arc<PodRecord>> = BTreeMap::new();
+        for record in records {
+            let known = usize::from(record.cluster.0) < self.clusters.len();
+            if !known || (listed.len() >= MAX_PODS && !listed.contains_key(&record.uid)) {
+                self.dropped_pods = self.dropped_pods.saturating_add(1);
+                continue;
+            }
+            listed.entry(record.uid.clone()).or_insert(record);
+        }
+        self.pods.retain(|uid, _| listed.contains_key(uid));
+        for (uid, record) in &listed {
+            let cluster = self.clusters.get(usize::from(record.cluster.0));
+            let pod = self.pods.entry(uid.clone()).or_insert_with(|| {
+                self.wants_sample = true;
+                Pod::new(Arc::clone(record), at)
+            });
+            pod.update(record, cluster, at, self.settings.policy.window);
+        }
+        self.attribution = Attribution::new(listed.values());
+        self.replay_early(at);
+    }
+
+    fn source(&mut self, report: SourceReport) {
+        let SourceReport { source, at, state, detail } = report;
+        let answered = (state != SourceState::Absent).then_some(at);
+        if source == SourceName::Pods && answered.is_some() && self.pods_at.is_some() {
+            self.pods_at = self.pods_at.max(Some(at));
+        }
+        let before = self.sources.get(&source).map(|view| view.state);
+        if before != Some(state) {
+            let name = |state: SourceState| state.as_str().to_owned();
+            self.log.push(
+                Event::new(at, EventKind::Source, format!("{} is {}: {detail}", source.as_str(), state.as_str()))
+                    .change(before.map(name), Some(name(state))),
+            );
+        }
+        let view = self.sources.entry(source).or_insert_with(|| SourceView {
+            name: source,
+            state,
+            detail: "".into(),
+            lost: 0,
+            last: None,
+        });
+        view.state = state;
+        view.detail = detail;
+        view.last = view.last.max(answered);
+    }
+
+    fn loss(&mut self, loss: Loss) {
+        if let Some(view) = self.sources.get_mut(&loss.source) {
+            view.lost = view.lost.saturating_add(loss.lost);
+        }
+        if loss.source == SourceName::Kernel {
+            self.kernel.lost = self.kernel.lost.saturating_add(loss.lost);
+            let fresh =
+                |(_, last, _, _): &(MonoTime, MonoTime, u64, bool)| loss.at.since(*last) <= self.settings.policy.window;
+            let (since, _, lost, counters) = self.kernel_loss.filter(fresh).unwrap_or((loss.at, loss.at, 0, false));
+            self.kernel_loss = Some((since, loss.at, lost.saturating_add(loss.lost), counters || loss.counters));
+        }
+        let what = if loss.counters { "counters are no longer exact" } else { "details were dropped" };
+        self.log.push(
+            Event::new(loss.at, EventKind::Loss, format!("{}: {what} ({})", loss.source.as_str(), loss.lost))
+                .outcome(loss.source.as_str()),
+        );
+    }
+
+    /// The inventory may still answer.
+    fn inventory_answers(&self) -> bool {
+        self.sources.get(&SourceName::Inventory).is_none_or(|view| view.state != SourceState::Absent)
+    }
+
+    /// Applies the rules at `now`.
+    pub fn advance(&mut self, now: MonoTime) -> Advance {
+        let mut advance = Advance { next: Some(now + REFRESH), ..Advance::default() };
+        let present: BTreeSet<_> = self.pods.values().map(|pod| pod.record.cluster).collect();
+        for cluster in &mut self.clusters {
+            cluster.advance(now, &self.settings.policy, present.contains(&cluster.id), &mut self.log, &mut advance);
+            self.wants_sample |= std::mem::take(&mut cluster.wants_sample);
+        }
+        self.expire_early(now);
+        self.judge_pods(now, &mut advance);
+        self.request(now, &mut advance);
+        self.publish(now, &mut advance);
+        advance
+    }
+
+    fn judge_pods(&mut self, now: MonoTime, advance: &mut Advance) {
+        let absent = |view: &SourceView| view.state == SourceState::Absent;
+        let world = World {
+            now,
+            policy: &self.settings.policy,
+            inventory: self.inventory_answers(),
+            sampled: self.sampled,
+            pods_absent: self.sources.get(&SourceName::Pods).is_some_and(absent),
+        };
+        let mut assessments = BTreeMap::new();
+        let mut members = Vec::new();
+        for (uid, pod) in &mut self.pods {
+            let Some(cluster) = self.clusters.get(usize::from(pod.record.cluster.0)) else { continue };
+            let assessment = pod.assess(cluster, &world);
+            members.push(pod.member(&assessment));
+            assessments.insert(uid.clone(), assessment);
+        }
+        let leaving = guard::leaving(&members, self.settings.policy.min_other_ready);
+        for (uid, assessment) in assessments {
+            let Some(pod) = self.pods.get_mut(&uid) else { continue };
+            let Some(cluster) = self.clusters.get_mut(usize::from(pod.record.cluster.0)) else { continue };
+            advance.wake(assessment.wake);
+            for (target, remote) in &assessment.contrasts {
+                cluster.contrast(*target, *remote, now, advance);
+            }
+            if let Some(at) = assessment.sample_at {
+                if at <= now {
+                    self.wants_sample = true;
+                } else {
+                    advance.wake(Some(at));
+                }
+            }
+            pod.conclude(assessment, leaving.contains(&uid), cluster, &world, &mut self.log);
+        }
+    }
+
+    fn request(&mut self, now: MonoTime, advance: &mut Advance) {
+        let ports: BTreeSet<u16> = self.clusters.iter().flat_map(Cluster::ports).collect();
+        let ports: Vec<_> = ports.into_iter().take(MAX_PORTS).collect();
+        if self.told.ports.as_ref() != Some(&ports) {
+            self.told.ports = Some(ports.clone());
+            advance.requests.push(Request::Ports(ports));
+        }
+        let (cgroups, netns) = self.attribution.selected();
+        let selected = Request::Selected { cgroups, netns };
+        if self.told.selected.as_ref() != Some(&selected) {
+            self.told.selected = Some(selected.clone());
+            advance.requests.push(selected);
+        }
+        if self.wants_sample {
+            match self.told.sample {
+                Some(last) if now.since(last) < SAMPLE_SPACING => advance.wake(Some(last + SAMPLE_SPACING)),
+                _ => {
+                    self.wants_sample = false;
+                    self.told.sample = Some(now);
+                    advance.requests.push(Request::Inventory);
+                }
+            }
+        }
+    }
+}

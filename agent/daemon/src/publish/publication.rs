@@ -1,0 +1,90 @@
+//! The one thing that every publisher reads.
+
+use crate::clock;
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
+};
+use storewatch_core::{policy::OnUnknown, snapshot::Snapshot, time::MonoTime};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// Makes both ends. `initial` is what is served until the first [`Publisher::publish`]; with generation 0 it counts as
+/// "nothing known yet".
+pub fn channel(initial: Arc<Snapshot>, on_unknown: OnUnknown, draining: CancellationToken) -> (Publisher, Publication) {
+    let (sender, snapshots) = watch::channel(initial);
+    // A loop that never ticks is as dead as one that stopped: its time runs from here.
+    let heartbeat = Arc::new(AtomicI64::new(clock::now().as_nanos()));
+    let publisher = Publisher { snapshots: sender, heartbeat: Arc::clone(&heartbeat) };
+    (publisher, Publication { snapshots, heartbeat, draining, on_unknown, clock: clock::now })
+}
+
+/// The engine's end.
+#[derive(Debug)]
+pub struct Publisher {
+    snapshots: watch::Sender<Arc<Snapshot>>,
+    heartbeat: Arc<AtomicI64>,
+}
+
+impl Publisher {
+    /// Replaces what is served, and wakes those who wait for a change.
+    pub fn publish(&self, snapshot: Arc<Snapshot>) {
+        self.snapshots.send_replace(snapshot);
+    }
+
+    /// Says that the engine's loop was alive at `now`.
+    pub fn beat(&self, now: MonoTime) {
+        self.heartbeat.store(now.as_nanos(), Ordering::Relaxed);
+    }
+}
+
+/// The publishers' end: cheap to clone, one for each router.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    heartbeat: Arc<AtomicI64>,
+    draining: CancellationToken,
+    on_unknown: OnUnknown,
+    clock: fn() -> MonoTime,
+}
+
+impl Publication {
+    /// The snapshot of this moment.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshots.borrow())
+    }
+
+    /// A receiver that has seen nothing yet, for those who wait for changes.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
+        let mut receiver = self.snapshots.clone();
+        receiver.mark_changed();
+        receiver
+    }
+
+    /// When the engine's loop last ticked.
+    pub fn last_beat(&self) -> MonoTime {
+        MonoTime::from_nanos(self.heartbeat.load(Ordering::Relaxed))
+    }
+
+    /// Cancelled once the agent has begun to end.
+    pub fn draining(&self) -> &CancellationToken {
+        &self.draining
+    }
+
+    /// What an Unknown verdict means, for pods that no snapshot holds.
+    pub fn on_unknown(&self) -> OnUnknown {
+        self.on_unknown
+    }
+
+    /// The present instant of the clock that snapshots are stamped with.
+    pub fn now(&self) -> MonoTime {
+        (self.clock)()
+    }
+
+    /// The same with another clock.
+    #[cfg(test)]
+    pub(crate) fn with_clock(mut self, clock: fn() -> MonoTime) -> Self {
+        self.clock = clock;
+        self
+    }
+}

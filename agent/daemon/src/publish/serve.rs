@@ -1,0 +1,160 @@
+//! Gives a router a listener, and ends in order.
+//!
+//! HTTP/1.1 and HTTP/2 with prior knowledge (gRPC) share each listener. What a client may hold is bounded: the time until
+//! its first request and between a request's first and last header, the number of connections, and of HTTP/2 streams on
+//! each. At the bound a newcomer is let in and the connection that was idle longest is closed, those first that never sent a
+//! request: who opens connections and says nothing cannot keep a probe out.
+
+pub mod bind;
+pub mod connections;
+mod unix;
+
+pub use bind::{BindError, Bound};
+pub use connections::Counters;
+
+use axum::{Router, body::Body};
+use bind::Stream;
+use connections::{Connections, Place};
+use http::Request;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use std::{io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::Service as _;
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test awaits its own tasks")]
+mod tests;
+
+/// Time for a client to send the headers of a request, and how long a connection may stay without one.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How often a silent HTTP/2 peer is asked whether it still lives, and how long it may take to say so.
+const HTTP2_KEEPALIVE: Duration = Duration::from_secs(30);
+const HTTP2_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// HTTP/2 streams per connection: a Watch for each pod of a large node.
+const HTTP2_STREAMS: u32 = 256;
+
+/// Bytes of headers per request; a probe's are a few hundred.
+const HEADER_BYTES: u32 = 16 << 10;
+
+/// How long requests in flight may take to end once the agent drains.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// How long to wait when the process has no file descriptor left for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Who is at the other end of a connection; an extension of every request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(Option<IpAddr>);
+
+impl Peer {
+    /// A peer at this address; an IPv4-mapped one counts as IPv4.
+    pub fn new(address: IpAddr) -> Self {
+        Self(Some(address.to_canonical()))
+    }
+
+    /// A peer on a Unix socket.
+    pub const fn local() -> Self {
+        Self(None)
+    }
+
+    /// Its address; `None` on a Unix socket.
+    pub fn ip(self) -> Option<IpAddr> {
+        self.0
+    }
+}
+
+/// Serves `router` on `bound` until `shutdown`, then lets requests in flight end for a few seconds. The listener is closed
+/// as soon as the draining begins, a Unix socket's file is removed.
+///
+/// # Errors
+/// When the listener itself breaks. What goes wrong on one connection ends that connection only.
+pub async fn serve(bound: Bound, router: Router, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let connections = Arc::new(Connections::new(bound.counters()));
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            Some(_) = tasks.join_next() => {}
+            accepted = bound.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    let place = connections.enter();
+                    tasks.spawn(connection(stream, peer, router.clone(), place, shutdown.clone()));
+                }
+                Err(error) if is_of_the_client(&error) => {}
+                Err(error) => {
+                    bound.counters().accept_failed();
+                    tracing::warn!(listener = bound.key(), %error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    let key = bound.key();
+    drop(bound);
+    let ended = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN, ended).await.is_err() {
+        tracing::warn!(listener = key, connections = tasks.len(), "connections cut at the end of the drain period");
+        tasks.shutdown().await;
+    }
+    Ok(())
+}
+
+/// The client was gone before it could be accepted.
+fn is_of_the_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+async fn connection(stream: Stream, peer: Peer, router: Router, place: Place, shutdown: CancellationToken) {
+    let service = service_fn(|request: Request<Incoming>| {
+        place.used();
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(peer);
+        // A router is always ready.
+        router.clone().call(request)
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEADER_BYTES as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(HTTP2_KEEPALIVE)
+        .keep_alive_timeout(HTTP2_KEEPALIVE_TIMEOUT)
+        .max_concurrent_streams(HTTP2_STREAMS)
+        .max_header_list_size(HEADER_BYTES);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    // hyper's own time-out begins with the first byte that tells the protocol; this one with the connection.
+    let mut first_request = pin!(tokio::time::sleep(HEADER_TIMEOUT));
+    let mut waiting = true;
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            biased;
+            result = &mut connection => {
+                if let Err(error) = result {
+                    tracing::debug!(%error, "connection ended");
+                }
+                return;
+            }
+            () = place.evicted() => return,
+            () = &mut first_request, if waiting => {
+                if place.unused() {
+                    return;
+                }
+                waiting = false;
+            }
+            () = shutdown.cancelled(), if !draining => {
+                draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Loads what can be loaded and says of the rest why not and what is lost.
+
+use aya::{
+    Btf as KernelTypes, Ebpf, EbpfLoader,
+    maps::{Array, HashMap, MapData, PerCpuArray, PerCpuHashMap, RingBuf},
+    programs::{Iter, RawTracePoint},
+};
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
+use storewatch_ebpf_common::{
+    config::{OFFSETS_GLOBAL, Offsets, SETTINGS_GLOBAL, Settings as RawSettings},
+    counters::{Count, CountKey, Totals},
+};
+
+use super::{
+    Settings,
+    btf::{Btf, BtfError},
+    capability::{BTF_PATH, Capabilities},
+    counters::Counters,
+    offsets,
+};
+
+#[cfg(ebpf_object = "real")]
+const OBJECT: Option<&[u8]> = Some(aya::include_bytes_aligned!(env!("STOREWATCH_EBPF_OBJECT")));
+#[cfg(not(ebpf_object = "real"))]
+const OBJECT: Option<&[u8]> = None;
+
+/// Room for counters in all, over the CPUs: bounds the kernel memory on large machines.
+const COUNTER_BYTES: usize = 24 << 20;
+/// Keys of selected pods, at most and at least.
+const SELECTED_KEYS: std::ops::RangeInclusive<usize> = 1024..=8192;
+
+/// Size of the programs' memory of a socket, in words.
+const TRACK_WORDS: usize = 4;
+
+/// The tracepoints and what cannot be known without each. The first is essential.
+pub const TRACEPOINTS: [(&str, &str); 6] = [
+    ("inet_sock_set_state", "every connection outcome"),
+    ("inet_sk_error_report", "ICMP errors that the application took before it closed"),
+    ("tcp_receive_reset", "resets received"),
+    ("tcp_send_reset", "resets sent, and the end of connections by keep-alive"),
+    ("tcp_retransmit_skb", "retransmissions"),
+    ("tcp_destroy_sock", "nothing but the early release of map entries"),
+];
+/// The iterator's program, and what it is good for.
+pub const ITERATOR: (&str, &str) = ("sockets", "the inventory with byte counts; /proc is read instead");
+
+/// One program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hook {
+    /// The tracepoint, or the iterator.
+    pub name: &'static str,
+    /// What cannot be known without it.
+    pub lost: &'static str,
+    /// Why it is missing; `None` when it is active.
+    pub missing: Option<String>,
+}
+
+/// Why nothing could be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// This binary was built without the programs.
+    #[error(
+        "this binary carries no eBPF programs ({0}); use a release, or build where the eBPF toolchain is installed"
+    )]
+    Stub(&'static str),
+    /// The machine does not allow it.
+    #[error("{0}")]
+    Refused(String),
+    /// The kernel's types cannot be read.
+    #[error("{BTF_PATH}: {0}")]
+    Btf(#[from] BtfError),
+    /// The kernel's types cannot be read at all.
+    #[error("{BTF_PATH}: {0}")]
+    Read(#[from] std::io::Error),
+    /// Loading failed as a whole.
+    #[error("the programs could not be loaded: {0}")]
+    Load(String),
+    /// An essential program failed.
+    #[error("{name} could not be attached: {reason}")]
+    Essential {
+        /// Its tracepoint.
+        name: &'static str,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Everything that runs in the kernel. Dropped, it is gone from there.
+pub struct Loaded {
+    /// Owner of the programs.
+    pub ebpf: Ebpf,
+    /// Each program's fate.
+    pub hooks: Vec<Hook>,
+    /// Fields that this kernel does not have.
+    pub missing_fields: Vec<BtfError>,
+    /// Where fields lie.
+    pub offsets: Offsets,
+    /// Maps that user space writes.
+    pub control: Control,
+    /// Exact counters.
+    pub counters: Counters,
+    /// Totals per kind.
+    pub totals: PerCpuArray<MapData, Totals>,
+    /// Details.
+    pub events: RingBuf<MapData>,
+}
+
+/// Maps that user space writes at run time.
+pub struct Control {
+    /// Bitmap of watched ports.
+    pub watched: Array<MapData, u64>,
+    /// Cgroups and network namespaces of judged pods.
+    pub selected: HashMap<MapData, u64, u32>,
+    /// Sockets that are remembered; their values are the programs' own.
+    pub connecting: HashMap<MapData, u64, [u64; TRACK_WORDS]>,
+    /// Likewise.
+    pub established: HashMap<MapData, u64, [u64; TRACK_WORDS]>,
+    /// Sockets that are ignored.
+    pub ignored: HashMap<MapData, u64, u32>,
+}
+
+/// Loads and attaches.
+///
+/// # Errors
+/// When the essential part is not possible; the message says why and how to get it.
+pub fn load(settings: &Settings, capabilities: &Capabilities) -> Result<Loaded, LoadError> {
+    let object = OBJECT.ok_or(LoadError::Stub(option_env!("STOREWATCH_EBPF_STUB_REASON").unwrap_or_default()))?;
+    let problems = capabilities.problems();
+    if !problems.is_empty() {
+        let text: Vec<_> = problems.iter().map(|p| format!("{} (to get it: {})", p.what, p.remedy)).collect();
+        return Err(LoadError::Refused(text.join("; ")));
+    }
+    let bytes = fs::read(BTF_PATH)?;
+    let btf = Btf::parse(&bytes)?;
+    let resolved = offsets::resolve(&btf)?;
+    let arguments = TRACEPOINTS.map(|(name, _)| btf.tracepoint_arguments(name));
+    let iterates = btf.has_function("bpf_iter_task_file");
+    drop(btf);
+    drop(bytes);
+
+    let types = KernelTypes::from_sys_fs().map_err(|error| LoadError::Load(error.to_string()))?;
+    let [selected_keys, other_keys, sum_keys] = sizes(settings);
+    let raw = raw_settings(settings);
+    let mut ebpf = EbpfLoader::new()
+        .btf(Some(&types))
+        .override_global(OFFSETS_GLOBAL, &resolved.offsets, true)
+        .override_global(SETTINGS_GLOBAL, &raw, true)
+        .map_max_entries("SELECTED_COUNTS", selected_keys)
+        .map_max_entries("OTHER_COUNTS", other_keys)
+        .map_max_entries("SUMS", sum_keys)
+        .map_max_entries("EVENTS", settings.ring_bytes)
+        .load(object)
+        .map_err(|error| LoadError::Load(chain(&error)))?;
+
+    let mut hooks = Vec::with_capacity(TRACEPOINTS.len() + 1);
+    for ((name, lost), arguments) in TRACEPOINTS.into_iter().zip(arguments) {
+        let missing = match arguments {
+            Some(_) => attach(&mut ebpf, name).err(),
+            None => Some("this kernel has no such tracepoint".to_owned()),
+        };
+        hooks.push(Hook { name, lost, missing });
+    }
+    if let Some(Hook { name, missing: Some(reason), .. }) = hooks.first() {
+        return Err(LoadError::Essential { name, reason: reason.clone() });
+    }
+    let (name, lost) = ITERATOR;
+    let missing = if iterates {
+        iterator(&mut ebpf).and_then(|program| program.load("task_file", &types).map_err(|error| chain(&error))).err()
+    } else {
+        Some("this kernel cannot iterate over open files".to_owned())
+    };
+    hooks.push(Hook { name, lost, missing });
+
+    let control = Control {
+        watched: take(&mut ebpf, "WATCHED")?,
+        selected: take(&mut ebpf, "SELECTED")?,
+        connecting: take(&mut ebpf, "CONNECTING")?,
+        established: take(&mut ebpf, "ESTABLISHED")?,
+        ignored: take(&mut ebpf, "IGNORED")?,
+    };
+    let maps: [PerCpuHashMap<MapData, CountKey, Count>; 3] =
+        [take(&mut ebpf, "SELECTED_COUNTS")?, take(&mut ebpf, "OTHER_COUNTS")?, take(&mut ebpf, "SUMS")?];
+    let [selected, other, sums] = maps;
+    let capacities = [selected_keys, other_keys, sum_keys].map(|keys| keys as usize);
+    Ok(Loaded {
+        counters: Counters::new(selected, other, sums, capacities),
+        totals: take(&mut ebpf, "TOTALS")?,
+        events: take(&mut ebpf, "EVENTS")?,
+        control,
+        ebpf,
+        hooks,
+        missing_fields: resolved.missing,
+        offsets: resolved.offsets,
+    })
+}
+
+/// The inventory's program.
+///
+/// # Errors
+/// When the object has none.
+pub fn iterator(ebpf: &mut Ebpf) -> Result<&mut Iter, String> {
+    let program = ebpf.program_mut(ITERATOR.0).ok_or("the object has no such program")?;
+    program.try_into().map_err(|error: aya::programs::ProgramError| chain(&error))
+}
+
+fn attach(ebpf: &mut Ebpf, name: &str) -> Result<(), String> {
+    let program = ebpf.program_mut(name).ok_or("the object has no such program")?;
+    let program: &mut RawTracePoint = program.try_into().map_err(|error: aya::programs::ProgramError| chain(&error))?;
+    program.load().map_err(|error| chain(&error))?;
+    program.attach(name).map_err(|error| chain(&error))?;
+    Ok(())
+}
+
+fn take<M: TryFrom<aya::maps::Map, Error = aya::maps::MapError>>(ebpf: &mut Ebpf, name: &str) -> Result<M, LoadError> {
+    let map = ebpf.take_map(name).ok_or_else(|| LoadError::Load(format!("the object has no map {name}")))?;
+    M::try_from(map).map_err(|error| LoadError::Load(format!("map {name}: {error}")))
+}
+
+/// Keys of the three counter maps: what a selected pod can need, bounded by memory on machines with many CPUs.
+fn sizes(settings: &Settings) -> [u32; 3] {
+    let cpus = aya::util::nr_cpus().unwrap_or(1).max(1);
+    let fits = COUNTER_BYTES / (cpus * size_of::<Count>());
+    let selected = settings.selected_keys.unwrap_or((fits / 2).clamp(*SELECTED_KEYS.start(), *SELECTED_KEYS.end()));
+    [selected, (selected / 4).max(256), 1024].map(|keys| u32::try_from(keys).unwrap_or(u32::MAX))
+}
+
+fn raw_settings(settings: &Settings) -> RawSettings {
+    let mut raw = RawSettings { details_per_second: settings.details_per_second, ..RawSettings::NONE };
+    if settings.ignore_own {
+        if let Ok(namespace) = fs::metadata(Path::new("/proc/self/ns/pid")) {
+            let device = namespace.dev();
+            // The kernel compares with its own encoding, not with that of `stat`.
+            raw.pidns_dev = u64::from(libc::major(device)) << 20 | u64::from(libc::minor(device));
+            raw.pidns_ino = namespace.ino();
+            raw.own_tgid = std::process::id();
+        }
+    }
+    raw
+}
+
+/// An error with all its causes in one line, without the verifier's log beyond its end.
+fn chain(error: &dyn std::error::Error) -> String {
+    const LONGEST: usize = 600;
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().rev().nth(LONGEST) {
+        Some((at, _)) if line.len() > 2 * LONGEST => {
+            let head: String = line.chars().take(200).collect();
+            format!("{head} … {}", &line[at..])
+        }
+        _ => line,
+    }
+}

@@ -1,0 +1,172 @@
+//! What the programs saw in all, what got lost, and what they cost.
+
+use aya::{
+    Ebpf,
+    maps::{MapData, PerCpuArray},
+    programs::Program,
+};
+use std::{
+    fs,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+use storewatch_ebpf_common::counters::{self, TOTALS, kind, total, total_index};
+
+/// The programs' totals and their files.
+pub struct Totals {
+    map: PerCpuArray<MapData, counters::Totals>,
+    programs: Vec<(String, OwnedFd)>,
+    told: Mutex<(u64, u64)>,
+}
+
+/// What was seen on watched ports, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KindTotals {
+    /// Seen.
+    pub seen: u64,
+    /// Details handed to the ring buffer.
+    pub emitted: u64,
+    /// Details lost to a full ring buffer.
+    pub lost: u64,
+    /// Details held back by the rate limit.
+    pub limited: u64,
+    /// Not a client's: own sockets, servers' ends, other protocols.
+    pub filtered: u64,
+    /// Neither cgroup nor network namespace known.
+    pub unattributed: u64,
+    /// Of sockets not selected, counted in a sum only.
+    pub summed: u64,
+    /// Not counted at all.
+    pub uncounted: u64,
+    /// State that could not be kept.
+    pub untracked: u64,
+    /// Of selected sockets, counted in a sum only: the reserved map was full.
+    pub overflowed: u64,
+}
+
+/// One program's cost, while the kernel measures it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramStats {
+    /// The tracepoint's name.
+    pub name: String,
+    /// Time spent in it; zero unless `kernel.bpf_stats_enabled` is on.
+    pub run_time: Duration,
+    /// Times it ran, likewise.
+    pub run_count: u64,
+    /// Times it could not run because it ran already on that CPU: events nobody saw.
+    pub missed: u64,
+}
+
+/// Everything at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelStats {
+    /// Indexed by kind: see [`kind`].
+    pub kinds: [KindTotals; kind::COUNT as usize],
+    /// Each program.
+    pub programs: Vec<ProgramStats>,
+}
+
+impl KernelStats {
+    /// Sum of one total over all kinds.
+    pub fn sum(&self, pick: impl Fn(&KindTotals) -> u64) -> u64 {
+        self.kinds.iter().map(pick).sum()
+    }
+}
+
+impl Totals {
+    /// Over the map, and the programs loaded so far.
+    pub fn new(map: PerCpuArray<MapData, counters::Totals>, ebpf: &Ebpf) -> Self {
+        let programs =
+            ebpf.programs().filter_map(|(name, program)| Some((name.to_owned(), descriptor(program)?))).collect();
+        Self { map, programs, told: Mutex::new((0, 0)) }
+    }
+
+    /// Reads all.
+    pub fn stats(&self) -> KernelStats {
+        let totals = self.totals();
+        let read = |row: u32, kind: u8| totals[total_index(row, kind)];
+        let kinds = std::array::from_fn(|kind| {
+            let kind = u8::try_from(kind).unwrap_or_default();
+            KindTotals {
+                seen: read(total::SEEN, kind),
+                emitted: read(total::EMITTED, kind),
+                lost: read(total::LOST, kind),
+                limited: read(total::LIMITED, kind),
+                filtered: read(total::FILTERED, kind),
+                unattributed: read(total::UNATTRIBUTED, kind),
+                summed: read(total::SUMMED, kind),
+                uncounted: read(total::UNCOUNTED, kind),
+                untracked: read(total::UNTRACKED, kind),
+                overflowed: read(total::OVERFLOWED, kind),
+            }
+        });
+        KernelStats { kinds, programs: self.programs.iter().map(|(name, fd)| program(name, fd)).collect() }
+    }
+
+    /// Details lost, and counts that are no longer exact, since the last call.
+    pub fn losses(&self) -> (u64, u64) {
+        let stats = self.stats();
+        let details = stats.sum(|kind| kind.lost);
+        let missed: u64 = stats.programs.iter().map(|program| program.missed).sum();
+        let counters = stats.sum(|kind| kind.overflowed + kind.uncounted) + missed;
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let grown = (details.saturating_sub(told.0), counters.saturating_sub(told.1));
+        *told = (details, counters);
+        grown
+    }
+
+    fn totals(&self) -> counters::Totals {
+        let mut sum = [0_u64; TOTALS];
+        if let Ok(cpus) = self.map.get(&0, 0) {
+            for cpu in cpus.iter() {
+                for (sum, value) in sum.iter_mut().zip(cpu) {
+                    *sum = sum.saturating_add(*value);
+                }
+            }
+        }
+        sum
+    }
+}
+
+fn descriptor(program: &Program) -> Option<OwnedFd> {
+    program.fd().ok()?.as_fd().try_clone_to_owned().ok()
+}
+
+fn program(name: &str, fd: &OwnedFd) -> ProgramStats {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap_or_default();
+    parse(name, &text)
+}
+
+/// The kernel's description of an open program; what it does not say is zero.
+fn parse(name: &str, text: &str) -> ProgramStats {
+    let number = |key: &str| -> u64 {
+        text.lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+            .and_then(|value| value.trim().parse().ok())
+            .unwrap_or(0)
+    };
+    ProgramStats {
+        name: name.to_owned(),
+        run_time: Duration::from_nanos(number("run_time_ns")),
+        run_count: number("run_cnt"),
+        missed: number("recursion_misses"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_description_is_read_and_anything_else_is_zero() {
+        let text = "pos:\t0\nprog_type:\t17\nrun_time_ns:\t1200\nrun_cnt:\t3\nrecursion_misses:\t1\n";
+        let expected =
+            ProgramStats { name: "x".to_owned(), run_time: Duration::from_nanos(1200), run_count: 3, missed: 1 };
+        assert_eq!(parse("x", text), expected);
+        assert_eq!(
+            parse("x", "run_cnt:\t-1\nrun_time_ns"),
+            ProgramStats { name: "x".to_owned(), ..Default::default() }
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! The inventory: `iter/task_file` walks the open files of all processes, whatever their network namespace, and so finds
+//! exactly the sockets that have an owner.
+
+use aya_ebpf::{
+    bindings::{file, seq_file, task_struct},
+    helpers::generated::{bpf_jiffies64, bpf_ktime_get_ns, bpf_seq_write, bpf_sock_from_file},
+};
+use storewatch_ebpf_common::{
+    ABI_VERSION,
+    socket::{FIN_RECEIVED, OWN, RawSocket},
+    state::{CLOSE, LISTEN},
+};
+
+use crate::{
+    maps::IGNORED,
+    socket::{Socket, current_tgid, sock_of, tgid_of},
+};
+
+/// Context of `bpf_iter__task_file`.
+#[repr(C)]
+pub struct TaskFile {
+    meta: *const Meta,
+    task: *mut task_struct,
+    fd: u32,
+    pad: u32,
+    file: *mut file,
+}
+
+#[repr(C)]
+pub struct Meta {
+    seq: *mut seq_file,
+    session_id: u64,
+    seq_num: u64,
+}
+
+/// Writes one [`RawSocket`] per client socket towards a watched port.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task_file")]
+pub extern "C" fn sockets(ctx: *mut TaskFile) -> i32 {
+    // SAFETY: the verifier knows the context and follows its pointers' types; each is checked before use.
+    unsafe {
+        let (task, file) = ((*ctx).task, (*ctx).file);
+        if task.is_null() || file.is_null() {
+            return 0;
+        }
+        let socket = bpf_sock_from_file(file);
+        if socket.is_null() {
+            return 0;
+        }
+        let sk = sock_of(socket as u64);
+        if sk == 0 {
+            return 0;
+        }
+        let Some(socket) = Socket::watched(sk) else { return 0 };
+        let state = socket.state();
+        if matches!(state, CLOSE | LISTEN) || !socket.is_tcp() {
+            return 0;
+        }
+        let tgid = tgid_of(task as u64);
+        let mut flags = 0;
+        if socket.fin_received() {
+            flags |= FIN_RECEIVED;
+        }
+        // The reader of this file is the agent.
+        if tgid == current_tgid() || IGNORED.get_ptr(sk).is_some() || socket.ambiguous() {
+            flags |= OWN;
+        }
+        let record = RawSocket {
+            at: bpf_ktime_get_ns(),
+            jiffies: bpf_jiffies64(),
+            socket: sk,
+            cgroup: socket.cgroup(),
+            bytes_received: socket.bytes_received(),
+            bytes_acked: socket.bytes_acked(),
+            local: socket.local(),
+            remote: socket.remote(),
+            netns: socket.netns(),
+            tgid,
+            srtt_us: socket.srtt_us(),
+            unanswered: socket.unanswered(),
+            last_received: socket.last_received(),
+            last_sent: socket.last_sent(),
+            total_retrans: socket.total_retrans(),
+            local_port: socket.local_port(),
+            remote_port: socket.remote_port(),
+            abi: ABI_VERSION,
+            state,
+            retransmits: socket.retransmits(),
+            pending: socket.pending(),
+            flags,
+            zero: [0; 2],
+        };
+        let meta = (*ctx).meta;
+        bpf_seq_write((*meta).seq, (&raw const record).cast(), size_of::<RawSocket>() as u32);
+    }
+    0
+}

@@ -1,0 +1,239 @@
+//! The single place that reads kernel structures.
+
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel};
+use aya_ebpf::{bindings::bpf_pidns_info, helpers::generated::bpf_get_ns_current_pid_tgid};
+use storewatch_ebpf_common::config::MISSING;
+
+use crate::maps::{WATCHED, global};
+
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+const IPPROTO_TCP: u16 = 6;
+const SOCK_DONE: u64 = 1 << 1;
+const MAPPED: [u8; 4] = [0, 0, 0xff, 0xff];
+
+/// Reads a field; 0 when this kernel does not have it or the address is bad.
+macro_rules! field {
+    ($base:expr, $offset:ident as $type:ty) => {{
+        let offset = global!(OFFSETS.$offset);
+        if offset == MISSING { 0 } else { read::<$type>($base, offset).unwrap_or(0) }
+    }};
+}
+
+#[inline(always)]
+fn read<T>(base: u64, offset: u32) -> Option<T> {
+    // SAFETY: the helper checks the address and fails instead of faulting.
+    unsafe { bpf_probe_read_kernel((base + u64::from(offset)) as *const T) }.ok()
+}
+
+/// A TCP socket whose remote port is watched.
+#[derive(Clone, Copy)]
+pub struct Socket {
+    /// Address of `struct sock`.
+    pub address: u64,
+    head: u64,
+}
+
+impl Socket {
+    /// The first look. `None` for everything that is not watched.
+    #[inline(always)]
+    pub fn watched(address: u64) -> Option<Self> {
+        let head = read::<u64>(address, global!(OFFSETS.head))?;
+        let socket = Self { address, head };
+        let port = socket.remote_port();
+        let bits = *WATCHED.get(u32::from(port >> 6))?;
+        if bits & (1 << (port & 63)) == 0 {
+            return None;
+        }
+        let family = socket.family();
+        (family == AF_INET || family == AF_INET6).then_some(socket)
+    }
+
+    /// False for MPTCP and whatever else shares the tracepoint. True where the kernel hides the protocol in a bit field.
+    #[inline(always)]
+    pub fn is_tcp(&self) -> bool {
+        global!(OFFSETS.protocol) == MISSING || field!(self.address, protocol as u16) == IPPROTO_TCP
+    }
+
+    /// The port dialled, host order.
+    #[inline(always)]
+    pub fn remote_port(&self) -> u16 {
+        ((self.head >> global!(OFFSETS.head_dport)) as u16).swap_bytes()
+    }
+
+    /// Present state: at `inet_sock_set_state` still the old one.
+    #[inline(always)]
+    pub fn state(&self) -> u8 {
+        (self.head >> global!(OFFSETS.head_state)) as u8
+    }
+
+    #[inline(always)]
+    fn family(&self) -> u16 {
+        (self.head >> global!(OFFSETS.head_family)) as u16
+    }
+
+    /// True when the local port is a watched one as well: whose end this is cannot be told from the ports.
+    #[inline(always)]
+    pub fn ambiguous(&self) -> bool {
+        let port = self.local_port();
+        match WATCHED.get(u32::from(port >> 6)) {
+            Some(bits) => *bits & (1 << (port & 63)) != 0,
+            None => false,
+        }
+    }
+
+    /// Source port, host order; 0 while none is chosen.
+    #[inline(always)]
+    pub fn local_port(&self) -> u16 {
+        (field!(self.address, sport as u16)).swap_bytes()
+    }
+
+    /// Address of the peer, IPv4 as IPv4-mapped.
+    #[inline(always)]
+    pub fn remote(&self) -> [u8; 16] {
+        self.ip(global!(OFFSETS.daddr), global!(OFFSETS.v6_daddr))
+    }
+
+    /// Own address, IPv4 as IPv4-mapped.
+    #[inline(always)]
+    pub fn local(&self) -> [u8; 16] {
+        self.ip(global!(OFFSETS.saddr), global!(OFFSETS.v6_saddr))
+    }
+
+    #[inline(always)]
+    fn ip(&self, v4: u32, v6: u32) -> [u8; 16] {
+        if self.family() == AF_INET6 {
+            if v6 == MISSING { [0; 16] } else { read::<[u8; 16]>(self.address, v6).unwrap_or([0; 16]) }
+        } else {
+            let [a, b, c, d] = read::<[u8; 4]>(self.address, v4).unwrap_or([0; 4]);
+            let [e, f, g, h] = MAPPED;
+            [0, 0, 0, 0, 0, 0, 0, 0, e, f, g, h, a, b, c, d]
+        }
+    }
+
+    /// Inode of the creating container's cgroup v2 directory; 0 unknown.
+    #[inline(always)]
+    pub fn cgroup(&self) -> u64 {
+        let cgroup = field!(self.address, cgroup as u64);
+        // Before 5.15 the low bits tag something that is no pointer.
+        if cgroup == 0 || cgroup & 3 != 0 {
+            return 0;
+        }
+        let node = field!(cgroup, cgroup_kn as u64);
+        if node == 0 { 0 } else { field!(node, kn_id as u64) }
+    }
+
+    /// Inode of the socket's network namespace; 0 unknown.
+    #[inline(always)]
+    pub fn netns(&self) -> u32 {
+        let net = field!(self.address, net as u64);
+        if net == 0 { 0 } else { field!(net, net_inum as u32) }
+    }
+
+    /// `sk_err`.
+    #[inline(always)]
+    pub fn error(&self) -> u32 {
+        field!(self.address, err as u32)
+    }
+
+    /// `sk_err_soft`.
+    #[inline(always)]
+    pub fn soft_error(&self) -> u32 {
+        field!(self.address, err_soft as u32)
+    }
+
+    /// `icsk_retransmits`.
+    #[inline(always)]
+    pub fn retransmits(&self) -> u8 {
+        field!(self.address, retransmits as u8)
+    }
+
+    /// `total_retrans`.
+    #[inline(always)]
+    pub fn total_retrans(&self) -> u32 {
+        field!(self.address, total_retrans as u32)
+    }
+
+    /// Bytes written and not acknowledged, a FIN included.
+    #[inline(always)]
+    pub fn unanswered(&self) -> u32 {
+        (field!(self.address, write_seq as u32)).wrapping_sub(field!(self.address, snd_una as u32))
+    }
+
+    /// `bytes_received`.
+    #[inline(always)]
+    pub fn bytes_received(&self) -> u64 {
+        field!(self.address, bytes_received as u64)
+    }
+
+    /// `bytes_acked`.
+    #[inline(always)]
+    pub fn bytes_acked(&self) -> u64 {
+        field!(self.address, bytes_acked as u64)
+    }
+
+    /// Smoothed round trip in microseconds; the kernel keeps eight times of it.
+    #[inline(always)]
+    pub fn srtt_us(&self) -> u32 {
+        (field!(self.address, srtt_us as u32)) >> 3
+    }
+
+    /// The peer's FIN has arrived.
+    #[inline(always)]
+    pub fn fin_received(&self) -> bool {
+        field!(self.address, flags as u64) & SOCK_DONE != 0
+    }
+
+    /// `icsk_pending`.
+    #[inline(always)]
+    pub fn pending(&self) -> u8 {
+        field!(self.address, pending as u8)
+    }
+
+    /// Low half of the tick counter when data last arrived.
+    #[inline(always)]
+    pub fn last_received(&self) -> u32 {
+        field!(self.address, lrcvtime as u32)
+    }
+
+    /// Low half of the tick counter when data was last sent.
+    #[inline(always)]
+    pub fn last_sent(&self) -> u32 {
+        field!(self.address, lsndtime as u32)
+    }
+}
+
+/// `sock` of a `struct socket`.
+#[inline(always)]
+pub fn sock_of(socket: u64) -> u64 {
+    field!(socket, socket_sk as u64)
+}
+
+/// Thread group of a `struct task_struct`, in the initial pid namespace.
+#[inline(always)]
+pub fn tgid_of(task: u64) -> u32 {
+    field!(task, task_tgid as u32)
+}
+
+/// Thread group of the running task, in the initial pid namespace. Only where the running task is known to be the one
+/// that acts.
+#[inline(always)]
+pub fn current_tgid() -> u32 {
+    (bpf_get_current_pid_tgid() >> 32) as u32
+}
+
+/// The running task is the agent itself.
+#[inline(always)]
+pub fn current_is_agent() -> bool {
+    let inode = global!(SETTINGS.pidns_ino);
+    if inode == 0 {
+        return false;
+    }
+    let device = global!(SETTINGS.pidns_dev);
+    let mut info = bpf_pidns_info { pid: 0, tgid: 0 };
+    // SAFETY: `info` is writable and of the size given. The helper fails when the task lives in another pid namespace.
+    let failed = unsafe {
+        bpf_get_ns_current_pid_tgid(device, inode, &raw mut info, size_of::<bpf_pidns_info>() as u32)
+    };
+    failed == 0 && info.tgid == global!(SETTINGS.own_tgid)
+}
