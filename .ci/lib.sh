@@ -73,3 +73,13 @@ not_run() {
         not_run_failed=1
     fi
 }
+
+check_format() {
+    say "format"
+    if cargo fmt --version >/dev/null 2>&1; then
+        cargo fmt --all --check
+        cargo fmt --manifest-path ebpf/probes/Cargo.toml --check
+    else
+        not_run format "this cargo has no rustfmt"
+    fi
+}
