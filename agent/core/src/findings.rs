@@ -180,7 +180,7 @@ impl TargetFacts {
                     format!("few channels carry all traffic to {label}"),
                     format!("{} of {POOL} connections", self.established),
                     Remedy {
-                        now: "nothing: true of every HugeGraph up to 1.7.0".into(),
+                        now: "nothing: known of every server up to 1.7.0".into(),
                         prevent: "a release after 1.7.0, which binds each stub to a channel of its own".into(),
                     },
                 )

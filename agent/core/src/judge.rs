@@ -31,6 +31,7 @@ use std::{
 
 mod file;
 mod publish;
+mod remember;
 
 use file::Early;
 
@@ -281,8 +282,8 @@ impl Judge {
             let Some(pod) = self.pods.get_mut(&uid) else { continue };
             let Some(cluster) = self.clusters.get_mut(usize::from(pod.record.cluster.0)) else { continue };
             advance.wake(assessment.wake);
-            for (target, remote) in &assessment.contrasts {
-                cluster.contrast(*target, *remote, now, advance);
+            for ((target, remote), spacing) in &assessment.contrasts {
+                cluster.contrast(*target, *remote, *spacing, now, advance);
             }
             if let Some(at) = assessment.sample_at {
                 if at <= now {
