@@ -11,20 +11,30 @@
 //! - what decides is in the [`snapshot::Snapshot`]; there is no hidden state;
 //! - absent, stale and lost are values of their own, never "healthy" and never zero.
 
+pub mod attribution;
+pub mod classify;
 mod cluster;
 pub mod connection;
+mod container;
 pub mod event;
+mod findings;
+mod guard;
 pub mod id;
 pub mod judge;
 pub mod observation;
+pub mod ownership;
 mod pd;
 pub mod ping;
+mod pings;
 pub mod pod;
+pub mod pods;
 pub mod policy;
 pub mod request;
 pub mod rounds;
 pub mod snapshot;
+mod sockets;
 pub mod source;
+pub mod stale;
 pub mod time;
 pub mod topology;
 pub mod verdict;

@@ -80,10 +80,9 @@ impl Pd {
         let serving = report.peers.iter().any(|peer| peer.health_serving == Some(true));
         self.reachable = Some(alive);
         self.has_leader = Some(listed);
-        match &report.list {
-            Some(list) => self.empty.set(list.is_empty(), report.ended),
-            // Silence neither confirms nor denies an empty list.
-            None => {}
+        // Silence neither confirms nor denies an empty list.
+        if let Some(list) = &report.list {
+            self.empty.set(list.is_empty(), report.ended);
         }
         self.silent.set(!listed, report.ended);
         self.down.set(!alive, report.ended);
@@ -100,6 +99,10 @@ impl Pd {
         } else {
             Reason::NoEvidenceYet
         }
+    }
+
+    pub(crate) fn peer_reachable(&self, position: u16) -> Option<bool> {
+        self.peers.get(usize::from(position))?.reachable
     }
 
     fn findings(&self) -> Vec<Finding> {

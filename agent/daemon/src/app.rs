@@ -1,1 +1,198 @@
-//! To come.
+//! The composition root: binds, builds, runs, and ends in order. The only place that knows every part.
+
+use crate::{
+    clock,
+    config::{Config, KernelMode},
+    engine::{self, Wiring},
+    observe::{self, ObservationSender},
+    publish::{
+        self, Publication,
+        serve::{Bound, serve},
+    },
+    requests::{self, ClusterRequests, KernelRequests},
+    runtime::{shutdown::Signals, tasks::Tasks, telemetry},
+    source::{
+        kernel::{self, KernelSource},
+        names::Names,
+        pd,
+        pings::{self, Cadence},
+        pods::PodsTask,
+    },
+};
+use anyhow::{Context, Result, bail, ensure};
+use prometheus_client::registry::Registry;
+use std::{process::ExitCode, sync::Arc, time::Duration};
+use storewatch_core::{
+    judge::Judge,
+    source::{SourceName, SourceState},
+};
+use storewatch_hugegraph::resolve::Resolver;
+use tokio_util::sync::CancellationToken;
+
+/// How long the publishers may take to end once the agent drains; requests in flight are answered from memory.
+const DRAIN: Duration = Duration::from_secs(8);
+
+/// Runs the agent until a signal, and gives the process's exit code.
+///
+/// # Errors
+/// When a listener cannot be bound, when `kernel.mode: required` and the kernel source cannot be had, or when a task that
+/// must not end has ended.
+pub async fn run(config: Config) -> Result<ExitCode> {
+    telemetry::install(config.log.level, config.log.format);
+    let mut signals = Signals::install().context("cannot install signal handlers")?;
+    // Every port is taken before any work begins, so that a second agent fails at once and changes nothing.
+    let listeners = Listeners::bind(&config).await?;
+    let drain = CancellationToken::new();
+    let stop = CancellationToken::new();
+    let mut tasks = Tasks::default();
+
+    let settings = config.settings();
+    let judge = Judge::new(settings, clock::now());
+    let (publisher, publication) =
+        publish::channel(Arc::new(judge.snapshot(clock::now())), config.verdict.on_unknown, drain.clone());
+    let (observations, receiver) = observe::channel();
+    let (sender, clusters, kernel) = requests::channel(config.clusters.len());
+
+    start_sources(&mut tasks, &config, &observations, clusters, kernel)?;
+    drop(observations);
+    let wiring = Wiring { observations: receiver, requests: sender, publisher };
+    let engine_stop = stop.clone();
+    tasks.spawn("engine", async move {
+        engine::run(judge, wiring, engine_stop).await;
+        Ok(())
+    });
+    listeners.serve(&mut tasks, &publication, &drain);
+    tracing::info!(node = %config.node, version = env!("CARGO_PKG_VERSION"), "running");
+
+    let code = tokio::select! {
+        signal = signals.next() => {
+            tracing::info!(signal, "draining");
+            ExitCode::SUCCESS
+        }
+        ended = tasks.ended() => {
+            let Some(ended) = ended else { bail!("no task is left") };
+            let why = ended.result.err().map_or_else(|| "it returned".to_owned(), |error| format!("{error:#}"));
+            tracing::error!(task = ended.name, why, "a task that must not end has ended");
+            ExitCode::FAILURE
+        }
+    };
+    drain.cancel();
+    stop.cancel();
+    tokio::select! {
+        signal = signals.next() => {
+            tracing::warn!(signal, running = ?tasks.running(), "second signal: aborting");
+            Ok(ExitCode::FAILURE)
+        }
+        () = tokio::time::sleep(DRAIN) => {
+            tracing::warn!(running = ?tasks.running(), "not everything ended in time");
+            tasks.abort_all();
+            Ok(code)
+        }
+        () = async { while tasks.ended().await.is_some() {} } => {
+            tracing::info!("ended");
+            Ok(code)
+        }
+    }
+}
+
+/// Starts everything that observes. Each ends by itself once the engine no longer listens.
+fn start_sources(
+    tasks: &mut Tasks,
+    config: &Config,
+    observations: &ObservationSender,
+    clusters: Vec<ClusterRequests>,
+    requests: KernelRequests,
+) -> Result<()> {
+    let cadence = Cadence {
+        interval: config.ping.interval,
+        idle_interval: config.ping.idle_interval,
+        pd_interval: config.ping.pd_interval,
+        dns_interval: config.ping.dns_interval,
+        timeout: config.ping.timeout,
+        max_stores_per_round: usize::try_from(config.ping.max_stores_per_round)?,
+    };
+    let kernel = open_kernel(config)?;
+    let sender = observations.clone();
+    tasks.spawn("kernel source", kernel.run(sender, requests));
+
+    let names = Arc::new(Names::default());
+    let (look_ups, sender) = (Arc::clone(&names), observations.clone());
+    tasks.spawn(
+        "dns source",
+        async move { Ok(look_ups.run(&Resolver::default(), cadence.dns_interval, &sender).await?) },
+    );
+    let peers = config.clusters.iter().map(|cluster| cluster.pd_peers.clone()).collect();
+    let (for_pd, sender) = (Arc::clone(&names), observations.clone());
+    tasks.spawn("pd source", async move { Ok(pd::run(cadence, peers, for_pd, sender).await?) });
+    let sender = observations.clone();
+    tasks.spawn("pings source", async move { Ok(pings::run(cadence, clusters, names, sender).await?) });
+    tasks.spawn("pods source", PodsTask::new(config).run(observations.clone()));
+    Ok(())
+}
+
+/// Loads the kernel part, or says why not.
+fn open_kernel(config: &Config) -> Result<KernelSource> {
+    let ports: std::collections::BTreeSet<u16> =
+        config.clusters.iter().flat_map(|cluster| [cluster.store_port, cluster.pd_port]).collect();
+    let source = KernelSource::open(kernel::Settings {
+        enabled: config.kernel.mode != KernelMode::Off,
+        ports: ports.into_iter().collect(),
+        inventory_interval: config.kernel.inventory_interval,
+        ..kernel::Settings::default()
+    });
+    for report in source.reports() {
+        let (name, state, detail) = (report.source.as_str(), report.state.as_str(), &report.detail);
+        match report.state {
+            SourceState::Active => tracing::info!(source = name, state, "{detail}"),
+            _ => tracing::warn!(source = name, state, "{detail}"),
+        }
+        ensure!(
+            config.kernel.mode != KernelMode::Required
+                || report.source != SourceName::Kernel
+                || report.state == SourceState::Active,
+            "kernel.mode is `required`, and the kernel source is {state}: {detail}"
+        );
+    }
+    Ok(source)
+}
+
+/// The listeners, bound.
+struct Listeners {
+    probe: Bound,
+    metrics: Option<Bound>,
+    admin: Option<Bound>,
+    admin_socket: Option<Bound>,
+}
+
+impl Listeners {
+    async fn bind(config: &Config) -> Result<Self> {
+        let listen = &config.listen;
+        Ok(Self {
+            probe: Bound::tcp("listen.probe", listen.probe)?,
+            metrics: listen.metrics.map(|address| Bound::tcp("listen.metrics", address)).transpose()?,
+            admin: listen.admin.map(|address| Bound::tcp("listen.admin", address)).transpose()?,
+            admin_socket: match &listen.admin_socket {
+                Some(path) => Some(Bound::unix("listen.admin_socket", path.clone()).await?),
+                None => None,
+            },
+        })
+    }
+
+    fn serve(self, tasks: &mut Tasks, publication: &Publication, drain: &CancellationToken) {
+        let bound = [Some(&self.probe), self.metrics.as_ref(), self.admin.as_ref(), self.admin_socket.as_ref()];
+        let counters = bound.into_iter().flatten().map(|bound| (bound.key(), bound.counters())).collect();
+        if let Some(metrics) = self.metrics {
+            let router = publish::metrics::router(publication.clone(), Registry::default(), counters);
+            tasks.spawn("metrics listener", serve(metrics, router, drain.clone()));
+        }
+        if let Some(admin) = self.admin {
+            // A browser on this machine can be made to send requests here; the socket is out of its reach.
+            let router = publish::admin::loopback_router(publication.clone());
+            tasks.spawn("admin listener", serve(admin, router, drain.clone()));
+        }
+        if let Some(socket) = self.admin_socket {
+            tasks.spawn("admin socket", serve(socket, publish::admin::router(publication.clone()), drain.clone()));
+        }
+        tasks.spawn("probe listener", serve(self.probe, publish::probe::router(publication.clone()), drain.clone()));
+    }
+}

@@ -1,1 +1,74 @@
-//! To come.
+//! The single owner of all facts: observations and ticks in, snapshots, events and requests out.
+//!
+//! It does no I/O of its own, so a dead target, a slow disk or a stuck reader cannot hold it up; liveness of the agent is
+//! the liveness of this loop.
+
+use crate::{clock, observe::ObservationReceiver, publish::Publisher, requests::RequestSender};
+use std::{sync::Arc, time::Duration};
+use storewatch_core::{
+    event::{Event, EventKind},
+    judge::Judge,
+};
+use tokio_util::sync::CancellationToken;
+
+/// The loop ticks at least this often, so that `/livez` can tell a stuck engine from an idle one.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Observations applied before the rules run: bounds the delay of a verdict in a storm.
+const BATCH: usize = 512;
+
+/// What the engine is wired to.
+#[derive(Debug)]
+pub struct Wiring {
+    /// From the sources.
+    pub observations: ObservationReceiver,
+    /// To the sources.
+    pub requests: RequestSender,
+    /// To the publishers.
+    pub publisher: Publisher,
+}
+
+/// Runs until `stop` or until every source has ended.
+pub async fn run(mut judge: Judge, mut wiring: Wiring, stop: CancellationToken) {
+    let mut wake = Duration::ZERO;
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            received = wiring.observations.recv() => {
+                let Some(observation) = received else { break };
+                judge.observe(observation);
+                for _ in 1..BATCH {
+                    let Some(observation) = wiring.observations.try_recv() else { break };
+                    judge.observe(observation);
+                }
+            }
+            () = tokio::time::sleep(wake) => {}
+        }
+        let now = clock::now();
+        for loss in wiring.observations.losses(now) {
+            judge.observe(loss);
+        }
+        wiring.publisher.beat(now);
+        let advance = judge.advance(now);
+        wake = advance.next.map_or(TICK, |next| next.since(now).min(TICK));
+        for request in advance.requests {
+            wiring.requests.route(request);
+        }
+        advance.events.iter().for_each(log);
+        if let Some(snapshot) = advance.snapshot {
+            wiring.publisher.publish(Arc::new(snapshot));
+        }
+    }
+}
+
+/// Changes of verdicts and sources are worth a line each; the rest is asked for.
+fn log(event: &Event) {
+    match event.kind {
+        EventKind::Transition | EventKind::Source | EventKind::Loss => {
+            let pod = event.pod.as_ref().map(ToString::to_string);
+            tracing::info!(kind = event.kind.as_str(), pod, from = ?event.from, to = ?event.to, "{}", event.message);
+        }
+        _ => tracing::debug!(kind = event.kind.as_str(), "{}", event.message),
+    }
+}

@@ -1,4 +1,5 @@
-//! Tasks and signals of the process.
+//! Tasks, signals and logging of the process.
 
 pub mod shutdown;
 pub mod tasks;
+pub mod telemetry;

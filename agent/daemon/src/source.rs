@@ -1,8 +1,11 @@
 //! Where observations come from. A source knows the [`ObservationSender`](crate::observe::ObservationSender) and nothing
 //! downstream of it.
 
+pub mod clock;
 pub mod inventory;
 pub mod kernel;
+pub mod names;
 pub mod pd;
 pub mod pings;
 pub mod pods;
+pub mod status;

@@ -81,12 +81,7 @@ impl PdPeers {
 
     /// One attempt, bounded by `budget` for everything. `addresses` gives a peer's addresses by its position, or says why
     /// there are none. When the list is there long before the last peer's word, `early` gets it at once.
-    pub async fn attempt<L, F>(
-        &mut self,
-        addresses: L,
-        budget: Duration,
-        mut early: impl AsyncFnMut(Attempt),
-    ) -> Attempt
+    pub async fn attempt<L, F>(&mut self, addresses: L, budget: Duration, mut early: impl FnMut(Attempt)) -> Attempt
     where
         L: Fn(usize) -> F,
         F: Future<Output = Result<Vec<SocketAddr>, Fault>>,
@@ -130,7 +125,7 @@ impl PdPeers {
                     tell_at = None;
                     let mut so_far = attempt.clone();
                     so_far.peers.sort_by_key(|peer| peer.peer);
-                    early(so_far).await;
+                    early(so_far);
                 }
             }
         }

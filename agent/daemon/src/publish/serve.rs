@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test awaits its own tasks")]
 mod tests;
 
 /// Time for a client to send the headers of a request, and how long a connection may stay without one.

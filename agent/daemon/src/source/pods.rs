@@ -1,1 +1,212 @@
-//! To come.
+//! The pods of this node. In this build they come from a file; the source says so where the configuration wants another.
+
+mod cgroup;
+mod file;
+mod locate;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use self::{file::PodEntry, locate::Locator, watch::Watched};
+use crate::{
+    clock,
+    config::{Config, PodSource},
+    observe::ObservationSender,
+};
+use std::{future::pending, path::PathBuf, sync::Arc, time::Duration};
+use storewatch_core::{
+    observation::Observation,
+    pod::PodRecord,
+    source::{SourceName, SourceReport, SourceState},
+    time::MonoTime,
+};
+use tokio::time::{MissedTickBehavior, interval};
+
+pub use locate::Host;
+
+/// How often the file and the pods' places in the kernel are looked at: a container that restarts is attributed again
+/// within this time.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// How often an unchanged list is confirmed, in periods.
+const CONFIRM: u32 = 5;
+
+/// How many problems the source's detail lists.
+const TOLD: usize = 3;
+
+/// The source of pods, to be run as a task.
+#[derive(Debug)]
+pub struct PodsTask {
+    source: PodSource,
+    file: PathBuf,
+    clusters: Vec<Arc<str>>,
+    host: Host,
+}
+
+impl PodsTask {
+    /// As configured.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            source: config.pods.source,
+            file: config.pods.file.clone(),
+            clusters: config.clusters.iter().map(|cluster| Arc::clone(&cluster.name)).collect(),
+            host: Host::of_machine(),
+        }
+    }
+
+    /// Runs until the engine ends. An absent source says so once and then stays silent.
+    ///
+    /// # Errors
+    /// When the thread that reads files panicked.
+    pub async fn run(self, sender: ObservationSender) -> anyhow::Result<()> {
+        let absent = match self.source {
+            PodSource::File => return self.follow(sender).await,
+            PodSource::None => "switched off by pods.source: none; only the node is judged",
+            PodSource::Kubernetes => {
+                "this build does not offer pods.source: kubernetes yet; list the pods in a file (pods.source: file)"
+            }
+            PodSource::Cri => {
+                "this build does not offer pods.source: cri yet; list the pods in a file (pods.source: file)"
+            }
+        };
+        let report = report(clock::now(), SourceState::Absent, absent.into());
+        if sender.send(report).await.is_err() {
+            return Ok(());
+        }
+        tracing::info!(reason = absent, "no pod inventory");
+        pending().await
+    }
+
+    async fn follow(self, sender: ObservationSender) -> anyhow::Result<()> {
+        let mut reader = Some(Reader::new(self.file, self.clusters, self.host));
+        let mut timer = interval(PERIOD);
+        timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last: Option<Reading> = None;
+        let mut unchanged = 0;
+        loop {
+            timer.tick().await;
+            // Reading files blocks, and a network file system can block for long.
+            let (back, reading) = tokio::task::spawn_blocking(move || {
+                let reading = reader.as_mut().map(Reader::read);
+                (reader, reading)
+            })
+            .await?;
+            reader = back;
+            let Some(reading) = reading else { return Ok(()) };
+            let same = last.as_ref() == Some(&reading);
+            unchanged = if same { unchanged + 1 } else { 0 };
+            if same && unchanged % CONFIRM != 0 {
+                continue;
+            }
+            if !same {
+                tell(last.as_ref(), &reading);
+            }
+            for observation in reading.observations(clock::now()) {
+                if sender.send(observation).await.is_err() {
+                    return Ok(());
+                }
+            }
+            last = Some(reading);
+        }
+    }
+}
+
+/// Logs what changed, once.
+fn tell(last: Option<&Reading>, reading: &Reading) {
+    if last.is_none_or(|last| last.detail != reading.detail) {
+        if reading.detail.is_empty() {
+            tracing::info!(pods = reading.pods.as_ref().map_or(0, Vec::len), "the pod list is read");
+        } else {
+            tracing::warn!(detail = %reading.detail, "the pod list is not whole");
+        }
+    }
+}
+
+fn report(at: MonoTime, state: SourceState, detail: Arc<str>) -> Observation {
+    Observation::Source(SourceReport { source: SourceName::Pods, at, state, detail })
+}
+
+/// The mistakes of the pod list that is configured, one a line; none when there is no such file yet or another source.
+pub fn mistakes(config: &Config) -> Vec<String> {
+    if config.pods.source != PodSource::File || !config.pods.file.exists() {
+        return Vec::new();
+    }
+    let clusters: Vec<_> = config.clusters.iter().map(|cluster| Arc::clone(&cluster.name)).collect();
+    read_list(&mut Watched::new(config.pods.file.clone()), &clusters).and_then(Result::err).unwrap_or_default()
+}
+
+/// The list, or its mistakes, if either changed.
+fn read_list(watched: &mut Watched, clusters: &[Arc<str>]) -> Option<Result<Vec<PodEntry>, Vec<String>>> {
+    let content = watched.changed()?;
+    let place = watched.path().display().to_string();
+    Some(content.map_err(|reason| vec![format!("{place}: {reason}")]).and_then(|text| {
+        file::parse(&text, &place, clusters).map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect())
+    }))
+}
+
+/// What one look at the file and at the kernel gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reading {
+    /// `None` while no good list was ever read.
+    pods: Option<Vec<Arc<PodRecord>>>,
+    /// What is wrong; empty when all is well.
+    detail: Arc<str>,
+}
+
+impl Reading {
+    /// The word about the source comes last, so that the list is there when it counts as answered.
+    fn observations(&self, at: MonoTime) -> Vec<Observation> {
+        let state = if self.detail.is_empty() { SourceState::Active } else { SourceState::Degraded };
+        let mut list = Vec::new();
+        if let Some(pods) = &self.pods {
+            list.push(Observation::Pods { at, pods: pods.clone() });
+        }
+        list.push(report(at, state, Arc::clone(&self.detail)));
+        list
+    }
+}
+
+/// Reads the file when it changed, and locates the pods each time.
+#[derive(Debug)]
+struct Reader {
+    watched: Watched,
+    clusters: Vec<Arc<str>>,
+    locator: Locator,
+    /// The last good list.
+    entries: Option<Vec<PodEntry>>,
+    /// What is wrong with the file as it is now.
+    broken: Option<String>,
+}
+
+impl Reader {
+    fn new(file: PathBuf, clusters: Vec<Arc<str>>, host: Host) -> Self {
+        Self { watched: Watched::new(file), clusters, locator: Locator::new(host), entries: None, broken: None }
+    }
+
+    fn read(&mut self) -> Reading {
+        match read_list(&mut self.watched, &self.clusters) {
+            None => {}
+            Some(Ok(entries)) => {
+                self.locator.forget();
+                self.entries = Some(entries);
+                self.broken = None;
+            }
+            Some(Err(problems)) => {
+                let kept = if self.entries.is_some() { "the last good list is kept" } else { "no list is known yet" };
+                self.broken = Some(format!("{}; {kept}", few(&problems)));
+            }
+        }
+        let mut problems: Vec<String> = self.broken.iter().cloned().collect();
+        let pods = self.entries.as_ref().map(|entries| self.locator.locate(entries, &mut problems));
+        Reading { pods, detail: few(&problems).into() }
+    }
+}
+
+/// The first problems, and how many more.
+fn few(problems: &[String]) -> String {
+    let mut text = problems.iter().take(TOLD).cloned().collect::<Vec<_>>().join("; ");
+    if problems.len() > TOLD {
+        text.push_str(&format!("; and {} more", problems.len() - TOLD));
+    }
+    text
+}

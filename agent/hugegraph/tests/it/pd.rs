@@ -38,7 +38,7 @@ async fn attempt(peers: &mut PdPeers, servers: &[&LocalPd], budget: Duration) ->
                 async move { Ok(vec![address]) }
             },
             budget,
-            async |so_far| seen.lock().unwrap().push(so_far),
+            |so_far| seen.lock().unwrap().push(so_far),
         )
         .await;
     let early = early.lock().unwrap().clone();

@@ -1,0 +1,173 @@
+//! The embedded cluster: PD, three Stores and two client pods, each a process of its own in a pod of its own.
+
+use super::{
+    agent::{ADMIN, PROBE},
+    part::Part,
+    world::{self, DIRECTORY, Pod},
+};
+use anyhow::{Context, Result};
+use std::{collections::BTreeMap, fs, net::Ipv4Addr, path::Path, process::Child};
+
+/// The pods that are judged.
+pub(super) const PODS: [&str; 2] = ["server-0", "server-1"];
+
+/// Their namespace.
+pub(super) const NAMESPACE: &str = "demo";
+
+/// How many Stores there are.
+pub(super) const STORES: u8 = 3;
+
+/// What the agent is configured with. The window is short, since nobody wants to watch a demo for 150 s; everything else is
+/// the default or only about places.
+fn agent_config() -> String {
+    format!(
+        "node: demo
+listen:
+  probe: 127.0.0.1:{PROBE}
+  metrics: 127.0.0.1:9466
+  admin: 127.0.0.1:{ADMIN}
+  admin_socket: {DIRECTORY}/admin.sock
+hugegraph:
+  pd_peers: [\"{}:8686\"]
+pods:
+  source: file
+  file: {DIRECTORY}/pods.yaml
+kernel:
+  inventory_interval: 1s
+verdict:
+  window: 8s
+state_file: \"\"
+",
+        pd_name()
+    )
+}
+
+/// The name of a Store, as a chart's headless Service gives it.
+pub(super) fn store_name(index: u8) -> String {
+    format!("hugegraph-store-{index}.hugegraph-store.{NAMESPACE}.svc")
+}
+
+fn pd_name() -> String {
+    format!("hugegraph-pd-0.hugegraph-pd.{NAMESPACE}.svc")
+}
+
+/// The running parts.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pods: BTreeMap<String, Pod>,
+    parts: BTreeMap<String, Child>,
+}
+
+impl Cluster {
+    /// Makes the pods and starts everything but the agent.
+    pub(super) fn start() -> Result<Self> {
+        let mut cluster = Self { pods: BTreeMap::new(), parts: BTreeMap::new() };
+        let mut names = vec![(pd_name(), Ipv4Addr::new(10, 244, 7, 5))];
+        names.extend((0..STORES).map(|index| (store_name(index), store_address(index))));
+        world::write_hosts(&names)?;
+        cluster.add_pod("pd", Ipv4Addr::new(10, 244, 7, 5))?;
+        for index in 0..STORES {
+            cluster.add_pod(&format!("store-{index}"), store_address(index))?;
+        }
+        for (name, last) in PODS.iter().zip(200..) {
+            cluster.add_pod(name, Ipv4Addr::new(10, 244, 7, last))?;
+        }
+        cluster.start_part("pd", &Part::Pd)?;
+        for index in 0..STORES {
+            cluster.start_store(index)?;
+        }
+        for name in PODS {
+            cluster.start_part(name, &Part::Client)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Starts the agent on the node.
+    pub(super) fn start_agent(&mut self) -> Result<()> {
+        let mut pods = String::new();
+        for (name, number) in PODS.iter().zip(1..) {
+            let pod = self.pod(name)?;
+            pods.push_str(&format!(
+                "- {{namespace: {NAMESPACE}, name: {name}, uid: demo-{number}, ips: [{}], workload: StatefulSet/server, netns: {}}}\n",
+                pod.address,
+                pod.netns().display()
+            ));
+        }
+        write("pods.yaml", &pods)?;
+        write("storewatch.yaml", &agent_config())?;
+        let config = format!("{DIRECTORY}/storewatch.yaml");
+        let child = world::start(None, &["run", "--config", &config], &log("agent"))?;
+        self.parts.insert("agent".to_owned(), child);
+        Ok(())
+    }
+
+    /// The pod of this name.
+    pub(super) fn pod(&self, name: &str) -> Result<&Pod> {
+        self.pods.get(name).with_context(|| format!("the demo has no pod {name}"))
+    }
+
+    /// Kills a Store's process; its pod, and so its address, stays.
+    pub(super) fn kill_store(&mut self, index: u8) -> Result<()> {
+        let name = format!("store-{index}");
+        let mut child = self.parts.remove(&name).with_context(|| format!("{name} does not run"))?;
+        child.kill().with_context(|| format!("cannot kill {name}"))?;
+        child.wait().with_context(|| format!("cannot wait for {name}"))?;
+        Ok(())
+    }
+
+    /// Starts a Store in its pod.
+    pub(super) fn start_store(&mut self, index: u8) -> Result<()> {
+        self.start_part(&format!("store-{index}"), &Part::Store(index))
+    }
+
+    /// A part that has ended without being told to, with the end of what it printed.
+    pub(super) fn fallen(&mut self) -> Option<String> {
+        let (name, status) =
+            self.parts.iter_mut().find_map(|(name, child)| Some((name.clone(), child.try_wait().ok()??)))?;
+        let printed = fs::read_to_string(log(&name)).unwrap_or_default();
+        let tail: Vec<_> = printed.lines().rev().take(5).collect();
+        Some(format!("{name} ended ({status}): {}", tail.into_iter().rev().collect::<Vec<_>>().join(" | ")))
+    }
+
+    /// The process of a part, for whoever wants to enter its namespaces.
+    pub(super) fn pid(&self, name: &str) -> Option<u32> {
+        self.parts.get(name).map(Child::id)
+    }
+
+    fn add_pod(&mut self, name: &str, address: Ipv4Addr) -> Result<()> {
+        let pod = world::add_pod(name, address)?;
+        self.pods.insert(name.to_owned(), pod);
+        Ok(())
+    }
+
+    fn start_part(&mut self, name: &str, part: &Part) -> Result<()> {
+        let part = part.to_string();
+        let child = world::start(Some(self.pod(name)?), &["demo", "--part", &part], &log(name))?;
+        self.parts.insert(name.to_owned(), child);
+        Ok(())
+    }
+}
+
+/// Every process of the demo ends with it.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in self.parts.values_mut() {
+            // A child that has ended already is what is wanted.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+fn store_address(index: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 244, 7, 10 + index)
+}
+
+fn log(name: &str) -> std::path::PathBuf {
+    Path::new(DIRECTORY).join(format!("{name}.log"))
+}
+
+fn write(name: &str, text: &str) -> Result<()> {
+    let path = Path::new(DIRECTORY).join(name);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}

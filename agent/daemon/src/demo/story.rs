@@ -1,0 +1,127 @@
+//! The story a newcomer follows. Every figure and every word about the cluster is the agent's own answer.
+
+use super::{
+    agent::{Agent, Answer},
+    cluster::{Cluster, PODS},
+    world,
+};
+use anyhow::{Result, ensure};
+use std::{io::Write, time::Duration};
+
+/// Longer than any step takes on a busy two-core machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Tells it, from "all well" to "all well again".
+pub(super) async fn tell(cluster: &mut Cluster, agent: &Agent, out: &mut impl Write) -> Result<()> {
+    chapter(
+        out,
+        "All well",
+        "PD, three Stores, two pods with real gRPC channels; the agent pings and watches the kernel.",
+    )?;
+    let (node, _) =
+        agent.until("/readiness", LIMIT, |answer| answer.text("status") == "Ready" && answered_all(answer)).await?;
+    show(out, "/readiness", &node)?;
+    for pod in PODS {
+        let path = pod_path(pod);
+        let (answer, _) = agent.until(&path, LIMIT, |answer| answer.text("status") == "Ready").await?;
+        show(out, &path, &answer)?;
+    }
+    connections(agent, out).await?;
+
+    chapter(out, "One Store killed", "One of three is enough: nobody leaves.")?;
+    cluster.kill_store(2)?;
+    let (node, took) = agent.until("/readiness", LIMIT, |answer| !unanswered(answer).is_empty()).await?;
+    note(out, &format!("the agent noticed after {} ms", took.as_millis()))?;
+    show(out, "/readiness", &node)?;
+    ensure!(node.code == 200, "one Store of three is down and the node is not ready: {}", node.body);
+
+    chapter(out, "All Stores killed", "Nothing answers: everyone leaves.")?;
+    cluster.kill_store(0)?;
+    cluster.kill_store(1)?;
+    let (node, took) = agent.until("/readiness", LIMIT, |answer| answer.code == 503).await?;
+    note(out, &format!("503 after {} ms", took.as_millis()))?;
+    show(out, "/readiness", &node)?;
+    for pod in PODS {
+        let path = pod_path(pod);
+        let (answer, _) = agent.until(&path, LIMIT, |answer| answer.code == 503).await?;
+        show(out, &path, &answer)?;
+    }
+
+    chapter(out, "Stores back", "The first answer is enough; PD is not waited for.")?;
+    for store in 0..3 {
+        cluster.start_store(store)?;
+    }
+    let (node, took) = agent.until("/readiness", LIMIT, |answer| answer.code == 200).await?;
+    note(out, &format!("200 after {} ms, the start of the Stores included", took.as_millis()))?;
+    show(out, "/readiness", &node)?;
+    for pod in PODS {
+        let path = pod_path(pod);
+        let (answer, _) = agent.until(&path, LIMIT, |answer| answer.code == 200).await?;
+        show(out, &path, &answer)?;
+    }
+
+    chapter(
+        out,
+        "One pod cut off",
+        "The node drops what server-0 sends to the Stores. They answer the node, and server-1: only server-0 leaves.",
+    )?;
+    world::drop_from(cluster.pod(PODS[0])?, 8500)?;
+    let cut = pod_path(PODS[0]);
+    let (answer, took) = agent.until(&cut, LIMIT, |answer| answer.code == 503).await?;
+    note(out, &format!("503 for {} after {:.1} s", PODS[0], took.as_secs_f64()))?;
+    show(out, &cut, &answer)?;
+    let other = agent.probe(&pod_path(PODS[1])).await?;
+    show(out, &pod_path(PODS[1]), &other)?;
+    let node = agent.probe("/readiness").await?;
+    show(out, "/readiness", &node)?;
+    ensure!(other.code == 200 && node.code == 200, "the cut pod took others with it: {} {}", other.body, node.body);
+
+    chapter(out, "The drop lifted", "Data flows again, and server-0 returns.")?;
+    world::lift_drops()?;
+    let (answer, took) = agent.until(&cut, LIMIT, |answer| answer.code == 200).await?;
+    note(out, &format!("200 after {:.1} s", took.as_secs_f64()))?;
+    show(out, &cut, &answer)
+}
+
+fn pod_path(pod: &str) -> String {
+    format!("/readiness/pods/{}/{pod}", super::cluster::NAMESPACE)
+}
+
+fn unanswered(answer: &Answer) -> Vec<u64> {
+    let list = answer.body.get("unanswered_stores").and_then(serde_json::Value::as_array);
+    list.into_iter().flatten().filter_map(serde_json::Value::as_u64).collect()
+}
+
+fn answered_all(answer: &Answer) -> bool {
+    unanswered(answer).is_empty() && answer.body.get("active_stores").and_then(serde_json::Value::as_u64) == Some(3)
+}
+
+fn chapter(out: &mut impl Write, title: &str, what: &str) -> Result<()> {
+    writeln!(out, "\n── {title}\n   {what}")?;
+    Ok(out.flush()?)
+}
+
+fn note(out: &mut impl Write, what: &str) -> Result<()> {
+    writeln!(out, "   {what}")?;
+    Ok(out.flush()?)
+}
+
+fn show(out: &mut impl Write, path: &str, answer: &Answer) -> Result<()> {
+    let code = answer.code;
+    let line = format!("{} {}: {}", answer.text("status"), answer.text("reason"), answer.text("message"));
+    let findings: Vec<_> =
+        answer.body.get("findings").and_then(serde_json::Value::as_array).into_iter().flatten().collect();
+    let findings: Vec<_> = findings.into_iter().filter_map(|finding| finding.as_str()).collect();
+    writeln!(out, "   GET {path:<36} {code}  {line}")?;
+    if !findings.is_empty() {
+        writeln!(out, "       {:<36}      findings: {}", "", findings.join(", "))?;
+    }
+    Ok(out.flush()?)
+}
+
+/// What the kernel knows of the pods' channels, as the agent tells it.
+async fn connections(agent: &Agent, out: &mut impl Write) -> Result<()> {
+    let pods = agent.admin("/v1/pods").await?;
+    let count = pods.body.as_array().map_or(0, Vec::len);
+    note(out, &format!("/v1/pods lists {count} pods; their channels are seen in the kernel, not in the pods"))
+}

@@ -1,0 +1,143 @@
+"""Scenarios in which a pod moves to another address: what makes a Server's name cache matter."""
+import time
+from collections.abc import Callable
+
+import ping
+from stage import Stage
+
+BACKOFF = 150.0                          # seconds: the longest silence of a channel that backs off
+SUSPECT, CONFIRM, WINDOW = 60.0, 240.0, 150.0
+QUICK = {"verdict.stale_suspect_after": "15s", "verdict.stale_confirm_after": "45s"}
+
+
+def replaced(how: str, suspect: float = SUSPECT, confirm: float = CONFIRM) -> Callable[[Stage], None]:
+    """One replica; store1 ends (kill, term: its FINs get out) and comes back on another address."""
+    def act(stage: Stage) -> None:
+        since = _move(stage, "store1", how)
+        told = stage.until("stale transport suspected at server0", lambda row: _has(row, "server0", "StaleTransport"),
+                           suspect + BACKOFF)
+        stage.within("server0: suspected after the successor's first answer", told and told - since, suspect + 15)
+        left = stage.until("server0 taken out", lambda row: row.pods["server0"].reason == "StaleTransport", confirm + BACKOFF + 30)
+        stage.within("server0: confirmed after the successor's first answer", left and left - since, confirm + BACKOFF)
+        _resolving_server(stage, since)
+        again = stage.do("server0 restarted", lambda: stage.restart("server0"))
+        ready = stage.until("server0 ready again", lambda row: row.pods["server0"].ready, 60)
+        stage.within("server0: ready again after its restart began", ready and ready - again, 30)
+        stage.hold(10)
+        stage.no_finding(["server0"], since=time.time() - 5)
+        stage.transitions("node", 0)
+        stage.transitions("server0", 2)
+        stage.transitions("server1", 0)
+        stage.agreement("a stale Server still serves the other Stores' partitions", allowed=5)
+    act.__doc__ = f"store1 replaced on a new address ({how}), one replica: the Server that never resolves again is named."
+    return act
+
+
+def cut(stage: Stage) -> None:
+    """store1's node is lost without a FIN, one replica: both Servers hold dead connections, so neither leaves."""
+    since = _move(stage, "store1", "cut")
+    for name in stage.servers:
+        told = stage.until(f"{name}: stale transport confirmed (holding)", lambda row, n=name: _has(row, n, "StaleTransport", "holding"),
+                           CONFIRM + 60)
+        stage.within(f"{name}: confirmed after the successor's first answer", told and told - since, CONFIRM + 15)
+    for name in stage.servers:
+        stage.finding("GuardHeld", [name], since)
+        stage.transitions(name, 0)
+    stage.transitions("node", 0)
+    stage.agreement("half-open connections hang, one partition in three", allowed=5)
+
+
+def replaced_replicated(how: str) -> Callable[[Stage], None]:
+    """Three replicas: the leaders move, the Servers stop calling the replaced Store, silence is normal."""
+    def act(stage: Stage) -> None:
+        _move(stage, "store1", how)
+        stage.hold(CONFIRM + 60)
+        for name in ["node", *stage.servers]:
+            stage.transitions(name, 0)
+        stage.agreement("requests under way end when new leaders are known", allowed=35)
+    act.__doc__ = f"store1 replaced on a new address ({how}), three replicas: no Server is taken out."
+    return act
+
+
+def roll(stage: Stage) -> None:
+    """All Stores restarted one after the other on new addresses, under load: the resolving Server never leaves."""
+    for name in stage.stores:
+        since = _move(stage, name, "term")
+        stage.cluster.wait(name)
+        stage.hold(20)
+    _resolving_server(stage, since)
+    stage.hold(WINDOW / 2)
+    for name in ("node", "server1"):
+        stage.transitions(name, 0)
+    stage.agreement("server0 reaches no Store any more once all have moved", allowed=120)
+
+
+def pd_roll(stage: Stage) -> None:
+    """PD restarted on a new address: nothing changes, and the agent finds it again."""
+    stage.hold(3)
+    stage.do("PD replaced on a new address", lambda: stage.cluster.replace("pd0", "term"))
+    stage.cluster.wait("pd0")
+    back = time.time()
+    seen = stage.until("agent reaches PD", lambda row: stage.agent.readiness()[1].get("pd_reachable") is True, 60)
+    stage.within("node: pd_reachable after PD's return", seen and seen - back, 25)
+    stage.hold(30)
+    for name in ["node", *stage.servers]:
+        stage.transitions(name, 0)
+    stage.agreement("writes need PD, and server0 goes on asking at its old address", allowed=None)
+
+
+def address_reused(stage: Stage) -> None:
+    """store1 moves away and store2 moves to store1's old address: another Store answers there."""
+    old = stage.cluster.state.parts["store1"].address
+    _move(stage, "store1", "kill")
+    stage.cluster.wait("store1")
+    since = _move(stage, "store2", "kill", old)
+    stage.cluster.wait("store2")
+    stage.hold(60)
+    stores = stage.agent.api("/v1/stores") or []
+    stores = stores.get("stores", []) if isinstance(stores, dict) else stores
+    told = [store.get("address") for store in stores if any(f.get("code") == "IpReused" for f in store.get("findings", []))]
+    stage.check("stores: IpReused", "told", ", ".join(map(str, told)) or "never", bool(told))
+    _resolving_server(stage, since)
+    for name in ("node", "server1"):
+        stage.transitions(name, 0)
+    stage.agreement("the stale Server asks the wrong Store", allowed=120)
+
+
+def agent_late(stage: Stage) -> None:
+    """The agent starts after the move: it knows no former owner, so it names the address and judges nobody."""
+    stage.agent.stop()
+    _move(stage, "store1", "kill")
+    stage.cluster.wait("store1")
+    stage.hold(40)
+    since = stage.do("agent started", lambda: stage.agent.start(fresh=True))
+    told = stage.until("server0 dials an unknown address", lambda row: _has(row, "server0", "UnknownStoreAddress"), BACKOFF + 30)
+    stage.within("server0: UnknownStoreAddress", told and told - since, BACKOFF)
+    stage.hold(CONFIRM)
+    codes = {row.pods["server0"].code for row in stage.rows() if row.at > since + 1}
+    stage.check("server0: verdict", "200", codes, codes == {200})
+
+
+def _move(stage: Stage, part: str, how: str, address: str | None = None) -> float:
+    """Replaces a Store; returns when its successor first answered."""
+    stage.hold(3)
+    stage.do(f"{part} replaced on a new address ({how})", lambda: stage.cluster.replace(part, how, address))
+    answered = ping.wait(stage.cluster.node, [stage.cluster.state.parts[part].address], 120)
+    if answered is None:
+        raise TimeoutError(f"{part} does not answer at its new address")
+    stage.timeline.note(f"{part} answers at {stage.cluster.state.parts[part].address}")
+    return answered
+
+
+def _resolving_server(stage: Stage, since: float) -> None:
+    """server1 resolves again: by now it must talk to every Store at its present address."""
+    present = {stage.cluster.state.parts[name].address for name in stage.stores}
+    held = stage.until("server1 connected to every Store", lambda row: present <= {
+        key.split()[0] for key in row.sockets["server1"] if key.endswith(" estab")}, 120)
+    stage.check("server1: connected to every Store", "yes", "yes" if held else "no", held is not None)
+    stage.check("server1: since the successor's first answer", "for comparison",
+                f"{held - since:.0f} s" if held else "never", True)
+
+
+def _has(row, server: str, code: str, mode: str = "") -> bool:
+    return any(finding.startswith(code) and mode in finding for finding in row.pods[server].findings)

@@ -1,0 +1,255 @@
+"""The faults, each a function of a stage: what is done, for how long, and what must be seen.
+
+server0 runs with the released defaults, so its JVM caches names for ever; server1 runs with
+-Dsun.net.inetaddr.ttl=30 and resolves again. The expected values are the product's promises, not the last run's.
+"""
+import dataclasses
+import time
+from collections.abc import Callable
+
+import moves
+import ping
+import timeline
+from oracle import Load
+from settings import NAMESPACE, pod_name
+from stage import Stage
+
+STALE = "verdicts on stale transport"
+PD_NEEDED = "writes need PD on 1.5.0 and 1.7.0, the verdict is about storage"
+RESOLVING = {"server1": ["-Dsun.net.inetaddr.ttl=30"]}
+
+
+@dataclasses.dataclass
+class Scenario:
+    """A named fault; `short`: part of the battery that CI runs; `seconds`: about how long it takes."""
+    name: str
+    act: Callable[[Stage], None]
+    seconds: int
+    short: bool = True
+    replicas: int = 1
+    awaits: str = ""                     # what the agent still lacks for it; such a scenario runs only when named
+    overrides: dict[str, object] = dataclasses.field(default_factory=dict)
+
+
+def baseline(stage: Stage) -> None:
+    """Nothing happens, under load: no transition, no finding, and every channel is attributed to its Server."""
+    stage.poller.close()                    # polling at 50 Hz is not part of the agent's own cost
+    load = Load(stage.cluster.node, {name: stage.cluster.state.parts[name].address for name in stage.servers}, rate=200)
+    stage.timeline.note("200 writes per second")
+    stage.hold(5)
+    cpu, begun = stage.agent.cpu_seconds(), time.monotonic()
+    stage.hold(30)
+    share = 100 * (stage.agent.cpu_seconds() - cpu) / (time.monotonic() - begun)
+    load.close()
+    stage.timeline.note("load ends")
+    served = (load.good + load.bad) / (time.monotonic() - begun + 5)
+    stage.check("agent: CPU under load", "<= 1 % of a core", f"{share:.2f} % at {served:.0f} requests/s", share <= 1)
+    stage.check("agent: memory", "<= 24 MiB", f"{stage.agent.resident_mib():.1f} MiB", stage.agent.resident_mib() <= 24)
+    stage.check("clients: failed requests", "0", f"{load.bad} of {load.good + load.bad}, slowest {load.slowest:.2f} s",
+                load.bad == 0)
+    stage.transitions("node", 0)
+    for name in stage.servers:
+        stage.transitions(name, 0)
+    stage.no_finding(stage.servers)
+    _storage_view(stage)
+    _attribution(stage)
+    stage.agreement()
+
+
+def _storage_view(stage: Stage) -> None:
+    """The agent's list of Stores is the cluster's, and each answers with its identity."""
+    stores = stage.agent.api("/v1/stores") or []
+    stores = stores.get("stores", []) if isinstance(stores, dict) else stores
+    answering = [store for store in stores if store.get("answering")]
+    stage.check("agent: stores known and answering", f"{len(stage.stores)} of {len(stage.stores)}",
+                f"{len(answering)} of {len(stores)}", len(answering) == len(stores) == len(stage.stores))
+    code, body = stage.agent.readiness()
+    stage.check("agent: active_stores, pd_reachable", f"{len(stage.stores)}, True",
+                f"{body.get('active_stores')}, {body.get('pd_reachable')}",
+                body.get("active_stores") == len(stage.stores) and body.get("pd_reachable") is True and code == 200)
+
+
+def _attribution(stage: Stage) -> None:
+    """The connections that the agent counts for each Server are those that `ss` shows in the Server's namespace."""
+    for name in stage.servers:
+        path, until = f"/v1/pods/{NAMESPACE}/{pod_name(name)}", time.monotonic() + 35
+        while True:                         # two inventory intervals: idle channels may come and go
+            held = sum(count for what, count in timeline.sockets(stage.cluster.state.parts[name].namespace).items()
+                       if what.endswith(" estab"))
+            targets = (stage.agent.api(path) or {}).get("targets", [])
+            stores = [target for target in targets if target["target"] != "pd"]
+            seen = {key: sum(target["connections"][key] for target in stores) for key in ("current", "previous", "unknown")}
+            if seen == {"current": held, "previous": 0, "unknown": 0} or time.monotonic() > until:
+                break
+            time.sleep(1)
+        stage.check(f"{name}: channels to Stores attributed to it", f"{held} current, as ss shows",
+                    ", ".join(f"{count} {key}" for key, count in seen.items()),
+                    held > 0 and seen == {"current": held, "previous": 0, "unknown": 0})
+
+
+def stores_to_zero(stage: Stage) -> None:
+    """All Stores killed, later started again at their addresses."""
+    stage.hold(3)
+    stage.timeline.note("all Stores killed")
+    killed = stage.cluster.kill(*stage.stores)
+    dead = time.time()
+    stage.hold(20)
+    lost = stage.poller.first("node", 503, killed)
+    stage.within("node: 503 after the last Store's SIGKILL", lost and lost - killed, 0.3)
+    stage.check("Stores: all ended after the last SIGKILL", "for comparison", f"{1000 * (dead - killed):.0f} ms", True)
+    for name in stage.servers:
+        gone = stage.poller.first(name, 503, killed)
+        stage.within(f"{name}: 503 after the last Store's SIGKILL", gone and gone - killed, 0.3)
+    reasons = {row.node.reason for row in stage.rows() if row.at > dead + 1}
+    stage.check("node: reason", "NoStoreAnswers", ", ".join(sorted(reasons)), reasons == {"NoStoreAnswers"})
+    stage.finding("StoreDown", stage.servers, killed)
+
+    def start() -> None:
+        for name in stage.stores:
+            stage.cluster.start(name)
+    stage.do("Stores started", start)
+    addresses = [stage.cluster.state.parts[name].address for name in stage.stores]
+    back = ping.wait(stage.cluster.node, addresses, 90)
+    stage.timeline.note("first Store answers")
+    for name in stage.stores:
+        stage.cluster.wait(name)
+    stage.until("clients served again", lambda row: _served(stage, row), 90)
+    stage.hold(5)
+    again = back and stage.poller.first("node", 200, dead + 5)
+    stage.within("node: 200 after a Store's first answer", again and again - back, 0.5)
+    for name in stage.servers:
+        again = back and stage.poller.first(name, 200, dead + 5)
+        stage.within(f"{name}: 200 after a Store's first answer", again and again - back, 0.5)
+    stage.transitions("node", 2)
+    for name in stage.servers:
+        stage.transitions(name, 2)
+    stage.agreement("clients' retries outlast the return of the Stores by up to 8 s", allowed=12)
+
+
+def _served(stage: Stage, row: timeline.Row) -> bool:
+    return all(stage.oracle.at(name, row.at - 1).state() == "good" for name in stage.servers)
+
+
+def store_killed(stage: Stage) -> None:
+    """One Store killed, back at the same address half a minute later."""
+    stage.hold(3)
+    begun = stage.do("store1 killed", lambda: stage.cluster.kill("store1"))
+    stage.hold(30)
+    stage.finding("StoreDown", stage.servers, begun)
+    stage.do("store1 started", lambda: (stage.cluster.start("store1"), stage.cluster.wait("store1")))
+    _calm_again(stage, 150)
+    _no_transitions(stage)
+    stage.agreement("one partition in three is away, one replica", allowed=2)
+
+
+def store_frozen(stage: Stage) -> None:
+    """SIGSTOP of the Store that leads most partitions, SIGCONT a minute later."""
+    leaders = stage.leaders()
+    victim = max(leaders, key=lambda name: leaders[name])
+    stage.hold(3)
+    begun = stage.do(f"{victim} frozen (leads {leaders[victim]} of {sum(leaders.values())})",
+                     lambda: stage.cluster.freeze(victim))
+    stage.hold(45)
+    stage.finding("StoreHung", stage.servers, begun)
+    stage.do(f"{victim} thawed", lambda: stage.cluster.thaw(victim))
+    _calm_again(stage, 60)
+    _no_transitions(stage)
+    stage.agreement("the frozen Store's partitions hang, one replica", allowed=2)
+
+
+def stores_frozen(stage: Stage) -> None:
+    """All Stores SIGSTOPped: connections stand, nobody answers."""
+    stage.hold(3)
+    frozen = stage.do("all Stores frozen", lambda: [stage.cluster.freeze(name) for name in stage.stores])
+    stage.hold(20)
+    lost = stage.poller.first("node", 503, frozen)
+    stage.within("node: 503 after the freeze", lost and lost - frozen, 4.3)
+    thawed = stage.do("all Stores thawed", lambda: [stage.cluster.thaw(name) for name in stage.stores])
+    _calm_again(stage, 60)
+    again = stage.poller.first("node", 200, thawed)
+    stage.within("node: 200 after the thaw", again and again - thawed, 1.3)
+    stage.transitions("node", 2)
+    stage.agreement("requests of the first seconds of the freeze end well after the thaw", allowed=8)
+
+
+def pd_to_zero(stage: Stage) -> None:
+    """The only PD killed, started again: a finding, never a reason."""
+    stage.hold(3)
+    begun = stage.do("PD killed", lambda: stage.cluster.kill("pd0"))
+    stage.hold(40)
+    stage.finding("PdDown", ["node"], begun)
+    seen = stage.agent.readiness()[1].get("pd_reachable")
+    stage.check("node: pd_reachable without PD", "False", seen, seen is False)
+    stage.do("PD started", lambda: (stage.cluster.start("pd0"), stage.cluster.wait("pd0")))
+    back = time.time()
+    stage.until("PD reachable for the agent",
+                lambda row: not any(f.startswith("PdDown") for f in row.node.findings), 30)
+    stage.hold(5)
+    seen = stage.agent.readiness()[1].get("pd_reachable")
+    stage.check("node: pd_reachable with PD", "True", seen, seen is True)
+    served = stage.until("clients served again", lambda row: _served(stage, row), 180)
+    stage.check("clients: served again after PD answered", "for comparison", f"{served - back:.0f} s" if served else "never", True)
+    _no_transitions(stage)
+    stage.agreement(PD_NEEDED, allowed=None)
+
+
+def server_restarted(stage: Stage) -> None:
+    """A Server is replaced in its pod by a new container."""
+    stage.hold(3)
+    stage.do("server0 killed", lambda: stage.cluster.kill("server0"))
+    stage.hold(2)
+    stage.do("server0 started", lambda: (stage.cluster.start("server0"), stage.cluster.wait("server0")))
+    _calm_again(stage, 60)
+    _no_transitions(stage)
+
+
+def agent_restarted(stage: Stage) -> None:
+    """The agent ends in order, and once by SIGKILL, while all is well: no verdict changes."""
+    stage.hold(3)
+    stage.do("agent ends", lambda: stage.check("agent: seconds to end after SIGTERM", "<= 5 s", f"{stage.agent.stop():.2f} s", True))
+    stage.do("agent started", lambda: stage.agent.start(fresh=False))
+    stage.hold(10)
+    stage.do("agent killed", stage.agent.crash)
+    stage.do("agent started", lambda: stage.agent.start(fresh=False))
+    stage.hold(10)
+    _no_transitions(stage)
+
+
+def _calm_again(stage: Stage, limit: float) -> None:
+    calm = stage.until("all well again", lambda row: stage.calm(row), limit)
+    stage.check("all well again", f"within {limit:.0f} s", "yes" if calm else _unwell(stage), calm is not None)
+
+
+def _unwell(stage: Stage) -> str:
+    row = stage.timeline.latest()
+    return f"node {row.node.text()}; " + "; ".join(
+        f"{name} {pod.text()} [{', '.join(pod.findings)}] REST {stage.oracle.at(name, row.at - 1).state()}"
+        for name, pod in row.pods.items())
+
+
+def _no_transitions(stage: Stage) -> None:
+    stage.transitions("node", 0)
+    for name in stage.servers:
+        stage.transitions(name, 0)
+
+
+ALL = [
+    Scenario("baseline", baseline, 60),
+    Scenario("stores-to-zero", stores_to_zero, 80),
+    Scenario("store-killed", store_killed, 90),
+    Scenario("store-frozen", store_frozen, 90),
+    Scenario("stores-frozen", stores_frozen, 60),
+    Scenario("pd-to-zero", pd_to_zero, 100),
+    Scenario("server-restarted", server_restarted, 40),
+    Scenario("agent-restarted", agent_restarted, 50),
+    Scenario("pd-roll", moves.pd_roll, 80),
+    Scenario("store-replaced-quick", moves.replaced("kill", 15, 45), 270, overrides=moves.QUICK, awaits=STALE),
+    Scenario("store-replaced-kill", moves.replaced("kill"), 480, short=False, awaits=STALE),
+    Scenario("store-replaced-term", moves.replaced("term"), 480, short=False, awaits=STALE),
+    Scenario("store-cut", moves.cut, 330, short=False, awaits=STALE),
+    Scenario("store-roll", moves.roll, 300, short=False, awaits=STALE),
+    Scenario("address-reused", moves.address_reused, 240, short=False, awaits=STALE),
+    Scenario("agent-late", moves.agent_late, 450, short=False, awaits=STALE),
+    Scenario("store-replaced-kill-3", moves.replaced_replicated("kill"), 330, short=False, replicas=3),
+    Scenario("store-replaced-cut-3", moves.replaced_replicated("cut"), 330, short=False, replicas=3),
+]
