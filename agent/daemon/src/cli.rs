@@ -153,7 +153,7 @@ pub struct DemoArgs {
 
     /// Be one process of the demo's cluster: how the demo starts itself.
     #[arg(long, hide = true, value_name = "PART")]
-    pub part: Option<Part>,
+    pub part: Option<crate::demo::part::Part>,
 }
 
 /// Threads of the agent. It waits far more than it computes, and a node's CPUs belong to its pods.
