@@ -70,6 +70,6 @@ not_run() {
     say "not run: $1: $2"
     if in_ci && ! grep -q "^$1:" .ci/exceptions; then
         say "$1 must run where CI=true; the exceptions stand in .ci/exceptions"
-            not_run_failed=1
+        not_run_failed=1
     fi
 }

@@ -153,7 +153,7 @@ pub struct DemoArgs {
 
     /// Be one process of the demo's cluster: how the demo starts itself.
     #[arg(long, hide = true, value_name = "PART")]
-    pub part: Option<Part>,
+    pub part: Option<crate::demo::part::Part>,
 }
 
 /// Threads of the agent. It waits far more than it computes, and a node's CPUs belong to its pods.
@@ -171,7 +171,10 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             let config = check_config::load(&args)?;
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
             let runtime = runtime.map_err(|error| Failure::running(format!("cannot start threads: {error}")))?;
-            runtime.block_on(crate::app::run(config)).map_err(|error| Failure::running(format!("{error:#}")))
+            let ended = runtime.block_on(crate::app::run(config));
+            // A file that is being read from a hung file system must not hold up the end.
+            runtime.shutdown_background();
+            ended.map_err(|error| Failure::running(format!("{error:#}")))
         }
         Command::CheckConfig(args) => check_config::run(&args, output, &mut std::io::stdout()),
         Command::Status(args) => asking(status::run(agent, output, args.timeout)),

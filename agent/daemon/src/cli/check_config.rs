@@ -22,12 +22,14 @@ fn complaint(mistakes: &Mistakes) -> Failure {
     Failure::mistakes(lines)
 }
 
-/// Prints the effective configuration, and what of it this build does not do yet as comments.
+/// Prints the effective configuration; as comments what of it this build does not do yet, and the mistakes of the pod
+/// list, which may change while the agent runs.
 pub(super) fn run(args: &ConfigArgs, output: Output, out: &mut dyn io::Write) -> Result<ExitCode, Failure> {
     let result = read(args);
     match (output, result) {
         (Output::Table, Ok(config)) => {
-            let notes: String = not_offered(&config).iter().map(|note| format!("# {note}\n")).collect();
+            let notes = not_offered(&config).into_iter().chain(crate::source::pods::mistakes(&config));
+            let notes: String = notes.map(|note| format!("# {note}\n")).collect();
             print(&format!("{notes}{}", config.to_yaml()), out)?;
         }
         (Output::Json, Ok(config)) => print(&format!("{:#}\n", config.to_json()), out)?,

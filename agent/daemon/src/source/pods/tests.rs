@@ -1,4 +1,5 @@
 use super::*;
+use crate::runtime::tasks::Tasks;
 use std::{
     fs,
     os::unix::fs::{MetadataExt, symlink},
@@ -367,11 +368,11 @@ async fn sources_that_this_build_lacks_say_so() {
     ];
     for (source, word) in rows {
         let (sender, mut receiver) = crate::observe::channel();
-        let running = tokio::spawn(task(source, Path::new("/none"), Path::new("/none")).run(sender));
+        let mut tasks = Tasks::default();
+        tasks.spawn("pods", task(source, Path::new("/none"), Path::new("/none")).run(sender));
         let Some(Observation::Source(report)) = receiver.recv().await else { panic!("no report") };
         assert_eq!((report.source, report.state), (SourceName::Pods, SourceState::Absent));
         assert!(report.detail.contains(word), "{}", report.detail);
-        running.abort();
     }
 }
 
@@ -382,29 +383,26 @@ async fn the_task_sends_the_list_and_then_its_changes() {
     let list = format!("{ONE}netns: ROOT/netns/pod}}\n");
     machine.list(&list);
     let (sender, mut receiver) = crate::observe::channel();
-    let running = tokio::spawn(task(PodSource::File, &machine.path("pods.yaml"), machine.root.path()).run(sender));
-    let mut next = async || loop {
-        match tokio::time::timeout(Duration::from_secs(20), receiver.recv()).await.unwrap().unwrap() {
-            Observation::Pods { pods, .. } => {
-                let Some(Observation::Source(report)) = receiver.recv().await else {
-                    panic!("no report after the list")
-                };
-                break (pods[0].uid.0.to_string(), report.state);
-            }
-            other => panic!("unexpected {other:?}"),
-        }
-    };
-    assert_eq!(next().await, ("u0".to_owned(), SourceState::Active));
-    machine.list(&list.replace("u0", "u1"));
-    loop {
-        let (uid, state) = next().await;
-        assert_eq!(state, SourceState::Active);
-        if uid == "u1" {
-            break;
-        }
+    let mut tasks = Tasks::default();
+    tasks.spawn("pods", task(PodSource::File, &machine.path("pods.yaml"), machine.root.path()).run(sender));
+    for (uid, text) in [("u0", list.replace("u0", "u1")), ("u1", "[".to_owned())] {
+        assert_eq!(next(&mut receiver).await, (Some(uid.to_owned()), SourceState::Active));
+        machine.list(&text);
     }
+    assert_eq!(next(&mut receiver).await, (Some("u1".to_owned()), SourceState::Degraded));
     drop(receiver);
-    running.await.unwrap().unwrap();
+    let ended = tokio::time::timeout(PATIENCE, tasks.ended()).await.unwrap().unwrap();
+    assert!(ended.result.is_ok(), "{ended:?}");
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A list and the report that follows it: the first pod's uid, and the state.
+async fn next(receiver: &mut crate::observe::ObservationReceiver) -> (Option<String>, SourceState) {
+    let mut next = async || tokio::time::timeout(PATIENCE, receiver.recv()).await.unwrap().unwrap();
+    let Observation::Pods { pods, .. } = next().await else { panic!("a list comes first") };
+    let Observation::Source(report) = next().await else { panic!("a report follows") };
+    (pods.first().map(|pod| pod.uid.0.to_string()), report.state)
 }
 
 /// A real namespace has the kernel's inode; a file that was left behind where one was mounted has not.
