@@ -1,9 +1,7 @@
 //! Dials, their outcome and the end of connections, from the socket's state changes (never from a syscall's return: a
 //! non-blocking connect returns before anything is known).
 
-use aya_ebpf::{
-    helpers::generated::bpf_ktime_get_ns, macros::raw_tracepoint, programs::RawTracePointContext,
-};
+use aya_ebpf::{helpers::generated::bpf_ktime_get_ns, macros::raw_tracepoint, programs::RawTracePointContext};
 use aya_log_ebpf::warn;
 use storewatch_ebpf_common::{
     counters::{kind, total},

@@ -11,7 +11,10 @@ use hickory_resolver::{
         },
     },
 };
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
 use tokio::{net::UdpSocket, task::JoinSet};
 
 const BUDGET: Duration = Duration::from_secs(3);

@@ -192,3 +192,20 @@ async fn literals_need_no_look_up_and_targets_that_go_take_their_names_along() {
     assert_eq!(bench.asked(), before);
     assert!(bench.find().await.is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn more_names_than_are_looked_up_at_once_wait_their_turn() {
+    let bench = Bench::start();
+    *bench.dns.takes.lock().unwrap() = Duration::from_secs(1);
+    let hosts: Vec<HostPort> =
+        (0..40).map(|number| HostPort { host: format!("s-{number}.s").into(), port: 8500 }).collect();
+    let targets = hosts.iter().zip(0..).map(|(host, id)| (TargetId { key: TargetKey::Store(id), ..target() }, host));
+    bench.names.replace(|_| true, targets);
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(bench.asked(), AT_ONCE);
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(bench.asked(), 40);
+    for host in &hosts {
+        assert!(bench.names.find(host, Instant::now()).await.is_ok(), "{host}");
+    }
+}
