@@ -6,6 +6,7 @@ use crate::{
     findings::{Book, NodeWord},
     id::{ClusterId, HostPort, Role, TargetId, TargetKey},
     judge::Advance,
+    memory::{ClusterMemory, TenureMemory, VerdictMemory},
     ownership::{ClaimSource, OwnerChange, Ownership},
     pd::Pd,
     ping::{NameFailure, NameReport, PdReport, Ping, PingOutcome, Purpose, RoundEnded},
@@ -33,9 +34,6 @@ const RETRY: Duration = Duration::from_millis(250);
 
 /// Least distance between two rounds that the kernel's news trigger.
 const TRIGGER_SPACING: Duration = Duration::from_millis(500);
-
-/// Least distance between two contrasts at one address.
-const CONTRAST_SPACING: Duration = Duration::from_secs(1);
 
 /// Pings in a row without an answer before a Store is called down or hung.
 const SILENT: u32 = 2;
@@ -267,17 +265,35 @@ impl Cluster {
         NodeWord { answers: store.answering == Some(true), hung, down: silent && !hung && store.unreachable() }
     }
 
-    /// Asks for a fresh ping at an address, unless one was asked for just now.
-    pub(crate) fn contrast(&mut self, target: TargetKey, remote: SocketAddr, now: MonoTime, advance: &mut Advance) {
+    /// Asks for a fresh ping at an address, unless one was asked for less than `spacing` ago.
+    pub(crate) fn contrast(
+        &mut self,
+        target: TargetKey,
+        remote: SocketAddr,
+        spacing: Duration,
+        now: MonoTime,
+        advance: &mut Advance,
+    ) {
         let Some(pings) = pings::entry(&mut self.address_pings, remote) else { return };
         match pings.asked {
-            Some(asked) if now.since(asked) < CONTRAST_SPACING => advance.wake(Some(asked + CONTRAST_SPACING)),
+            Some(asked) if now.since(asked) < spacing => advance.wake(Some(asked + spacing)),
             _ => {
                 pings.asked = Some(now);
                 let target = TargetId { cluster: self.id, key: target };
                 advance.requests.push(Request::Contrast { target, remote });
             }
         }
+    }
+
+    /// Every Store that is pinged has an address: one that nobody claims is then really nobody's.
+    pub(crate) fn resolved(&self) -> bool {
+        let mut pinged = self.stores.iter().filter(|(_, store)| store.pinged()).peekable();
+        pinged.peek().is_some() && pinged.all(|(key, _)| self.ownership.of(*key).any(|(_, tenure)| tenure.claimed()))
+    }
+
+    /// Stores listen on this port.
+    pub(crate) fn is_store_port(&self, port: u16) -> bool {
+        port == self.settings.store_port || self.stores.values().any(|store| store.address.port == port)
     }
 
     /// Files the end of a ping.
@@ -296,16 +312,21 @@ impl Cluster {
                 self.evidence_at = Some(self.evidence_at.map_or(ping.ended, |at| at.max(ping.ended)));
             }
         }
-        self.ever_answered |= answers;
-        self.only_deadlines &= ping.outcome == PingOutcome::Deadline;
         pings::file(&mut self.address_pings, ping);
-        self.ownership.ping(ping.target.key, ping.remote, answers, ping.ended);
         if let (Some(remote), Some(name)) = (ping.remote, &ping.identity)
             && let Some(shown) = HostPort::parse(name).map(|name| name.normal())
         {
             let known = self.stores.iter().find(|(_, store)| store.address.normal() == shown).map(|(key, _)| *key);
             self.ownership.identity(remote, name, known, ping.ended);
         }
+        let tenure = ping.remote.and_then(|remote| self.ownership.tenure(ping.target.key, remote));
+        if ping.purpose == Purpose::Contrast && tenure.is_some_and(|tenure| !tenure.claimed()) {
+            // Who is at an address that the target has left says nothing about the target.
+            return;
+        }
+        self.ever_answered |= answers;
+        self.only_deadlines &= ping.outcome == PingOutcome::Deadline;
+        self.ownership.ping(ping.target.key, ping.remote, answers, ping.ended);
         let Some(store) = self.stores.get_mut(&ping.target.key) else { return };
         if store.last_ping.as_ref().is_none_or(|last| last.outcome != ping.outcome) {
             let before = store.last_ping.as_ref().map(|last| last.outcome.as_str().into());
@@ -365,6 +386,49 @@ impl Cluster {
             self.list_at = Some(report.ended);
             self.list = Some(list.clone());
             self.rebuild(report.ended);
+        }
+    }
+
+    /// What survives a restart.
+    pub(crate) fn memory(&self) -> ClusterMemory {
+        ClusterMemory {
+            name: Arc::clone(&self.settings.name),
+            pd_peers: self.settings.pd_peers.clone(),
+            stores: self.settings.stores.clone(),
+            list: self.list.clone().unwrap_or_default(),
+            ever_answered: self.ever_answered,
+            verdict: VerdictMemory {
+                reason: self.verdict.reason,
+                message: self.verdict.message.clone(),
+                since: self.verdict.since,
+            },
+            tenures: self
+                .ownership
+                .all()
+                .map(|(target, address, tenure)| TenureMemory { target, address, tenure: tenure.clone() })
+                .collect(),
+        }
+    }
+
+    /// Takes back what an earlier run put away.
+    pub(crate) fn restore(&mut self, memory: ClusterMemory, now: MonoTime) {
+        let fits = memory.fits(&self.settings);
+        let ClusterMemory { name: _, pd_peers: _, stores: _, list, ever_answered, verdict, tenures } = memory;
+        self.ever_answered |= ever_answered;
+        for TenureMemory { target, address, tenure } in tenures {
+            // A position in another configuration is another target.
+            if fits || matches!(target, TargetKey::Store(_)) {
+                self.ownership.restore(target, address, tenure);
+            }
+        }
+        if !list.is_empty() {
+            self.list = Some(list);
+            self.rebuild(now);
+        }
+        if verdict.reason.status() != Status::Unknown {
+            self.restored = true;
+            let VerdictMemory { reason, message, since } = verdict;
+            self.verdict = Verdict { carried: true, ..crate::cluster::verdict(reason, message, since) };
         }
     }
 

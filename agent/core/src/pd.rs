@@ -143,8 +143,8 @@ impl Pd {
                 self.refused,
                 "PD refuses the list of stores for want of credentials",
                 Severity::Warning,
-                "configure the stores by address (hugegraph.stores), or let PD answer this node",
-                "keep hugegraph.stores in the configuration",
+                "name the stores in the configuration (key `stores`), or let PD answer this node",
+                "keep the stores in the configuration",
             ),
         ]
         .into_iter()

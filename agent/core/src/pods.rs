@@ -5,19 +5,23 @@
 //! is cut off (`AgentCannotReachStores`). Without any evidence of this run a verdict from before a restart stands.
 
 use crate::{
+    classify,
     cluster::Cluster,
     connection::ConnectionOutcome,
-    container::Container,
+    container::{Container, count_since},
     event::{Event, EventKind, EventLog},
     findings::{Book, Draft, TargetFacts, Turn},
     guard::Member,
-    id::{ContainerKey, PodUid, Role, TargetKey},
+    id::{ContainerKey, Role, TargetKey},
+    memory::{ContainerMemory, PodMemory, VerdictMemory},
     ownership::Owner,
     pod::PodRecord,
     policy::{StaleTransportAction, VerdictPolicy},
     rounds::RoundState,
     snapshot::{Connections, Histogram, PodTargetView, PodView},
     sockets::Received,
+    stale::{self, StaleEntry},
+    table::{ConnectionView, OwnerView, Via},
     time::MonoTime,
     verdict::{Finding, FindingCode, Reason, Remedy, Severity, Status, Verdict},
 };
@@ -33,6 +37,12 @@ const MAX_CONTAINERS: usize = 32;
 
 /// The longest that a pod's `NoStoreAnswers` waits for an inventory sample that may excuse it.
 pub const INVENTORY_WAIT: Duration = Duration::from_millis(500);
+
+/// How often an attempt is contrasted with a fresh ping at the same address.
+const CONTRAST: Duration = Duration::from_secs(1);
+
+/// How often a former address is asked who is there.
+const STALE_CONTRAST: Duration = Duration::from_secs(15);
 
 /// What was counted for one target since the agent started (or the pod came).
 #[derive(Clone, Debug, Default)]
@@ -85,8 +95,8 @@ pub(crate) struct Assessment {
     carried: bool,
     evidence_at: Option<MonoTime>,
     pub(crate) wake: Option<MonoTime>,
-    /// Addresses at which a fresh ping is wanted.
-    pub(crate) contrasts: Vec<(TargetKey, SocketAddr)>,
+    /// Addresses at which a fresh ping is wanted, and the least distance between two.
+    pub(crate) contrasts: Vec<((TargetKey, SocketAddr), Duration)>,
     /// A new inventory sample would help, at this time.
     pub(crate) sample_at: Option<MonoTime>,
 }
@@ -309,7 +319,7 @@ impl Pod {
                     continue;
                 };
                 if remote.wants_contrast() {
-                    out.contrasts.push((target, *address));
+                    out.contrasts.push(((target, *address), CONTRAST));
                 }
                 last_activity = last_activity.max(remote.last_begun).max(remote.failed.back().map(|(at, _, _)| *at));
                 if self.proxied.contains(address) {
@@ -366,8 +376,92 @@ impl Pod {
         }
     }
 
-    fn stale(&mut self, _cluster: &Cluster, world: &World<'_>, _out: &mut Assessment) {
-        let _ = world.policy.stale_transport == StaleTransportAction::Degraded;
+    fn stale(&mut self, cluster: &Cluster, world: &World<'_>, out: &mut Assessment) {
+        let World { now, policy, sampled, .. } = *world;
+        let mut facts = Vec::new();
+        for container in self.containers.values_mut() {
+            facts.extend(stale::evaluate(container, &cluster.ownership, policy, now, sampled));
+        }
+        let draft = self.draft(world);
+        let mut confirmed = None;
+        for fact in facts {
+            if fact.suspicion() {
+                // Whoever still serves there under the target's name would prove the sources wrong.
+                out.contrasts.push((fact.address(), STALE_CONTRAST));
+            }
+            if fact.target.role() == Role::Store {
+                if fact.suspicion() {
+                    out.suspicions.insert(Reason::StaleTransport);
+                }
+                let first = fact.confirmed().filter(|at| confirmed.is_none_or(|(first, _)| *at < first));
+                confirmed = first.map(|at| (at, fact.carried())).or(confirmed);
+            }
+            if fact.tells() {
+                out.findings.push(fact.finding(&draft, policy));
+            }
+        }
+        if let Some((since, carried)) = confirmed.filter(|_| policy.stale_transport == StaleTransportAction::NotReady) {
+            // Whichever of the two took the pod out stays its reason while it holds.
+            let reach_holds = out.leaves.is_some() && self.verdict.reason == Reason::PodCannotReachStores;
+            if !reach_holds {
+                out.leaves = Some((Reason::StaleTransport, since));
+                out.carried = carried;
+            }
+        }
+        self.strange_addresses(cluster, world, out);
+    }
+
+    /// Dials to addresses that nobody claims, and connections from before an address changed hands.
+    fn strange_addresses(&self, cluster: &Cluster, world: &World<'_>, out: &mut Assessment) {
+        let draft = self.draft(world);
+        let since = world.now - world.policy.window;
+        for container in self.containers.values() {
+            for (address, remote) in &container.remotes {
+                let failed = count_since(&remote.failed, since, |outcome| classify::counts_as_failure(*outcome));
+                let unclaimed = cluster.ownership.owner(*address, world.now) == Owner::Unknown;
+                let established = remote.last_established.is_some_and(|at| at >= since) || remote.established > 0;
+                if unclaimed
+                    && failed >= 2
+                    && !established
+                    && cluster.resolved()
+                    && cluster.is_store_port(address.port())
+                {
+                    out.findings.push(draft.finding(
+                        FindingCode::UnknownStoreAddress,
+                        "",
+                        Severity::Warning,
+                        format!("this pod dials {address}, which no source claims and where nothing answers"),
+                        format!("{failed} failed attempts within the window"),
+                        Remedy {
+                            now: format!("if a store had this address once: {}", draft.restart()),
+                            prevent: "-Dsun.net.inetaddr.ttl=30 in JAVA_OPTS; under a security manager Java 11 caches DNS \
+                                      answers for ever"
+                                .into(),
+                        },
+                    ));
+                }
+            }
+            for socket in container.sockets.live() {
+                let former = cluster.ownership.owner(socket.remote, socket.origin());
+                if let (Owner::Former(target), Some(owner)) = (former, cluster.ownership.present_owner(socket.remote)) {
+                    out.findings.push(draft.finding(
+                        FindingCode::IpReused,
+                        &target.to_string(),
+                        Severity::Warning,
+                        format!(
+                            "a connection to {} was begun when it was {target}'s; it is {owner}'s now",
+                            socket.remote
+                        ),
+                        "the connection is older than the change".into(),
+                        Remedy {
+                            now: draft.restart(),
+                            prevent:
+                                "a finite DNS cache (-Dsun.net.inetaddr.ttl=30 in JAVA_OPTS) and keep-alive".into(),
+                        },
+                    ));
+                }
+            }
+        }
     }
 
     fn connection_findings(&self, cluster: &Cluster, world: &World<'_>, out: &mut Assessment) {
@@ -551,9 +645,80 @@ impl Pod {
         }
     }
 
-    /// The pod's identity.
-    pub(crate) fn uid(&self) -> &PodUid {
-        &self.record.uid
+    /// Its connections, live ones and those that ended lately.
+    pub(crate) fn connections<'a>(&'a self, cluster: &'a Cluster) -> impl Iterator<Item = ConnectionView> + 'a {
+        let sockets =
+            self.containers.values().flat_map(|container| container.sockets.live().chain(container.sockets.ended()));
+        sockets.map(|socket| {
+            let owner = cluster.ownership.owner(socket.remote, socket.origin());
+            ConnectionView {
+                cluster: self.record.cluster,
+                pod: self.record.pod.clone(),
+                uid: self.record.uid.clone(),
+                target: owner.target(),
+                local: socket.local,
+                remote: socket.remote,
+                owner: match owner {
+                    Owner::Current(_) => OwnerView::Current,
+                    Owner::Former(_) => OwnerView::Previous,
+                    Owner::Unknown => OwnerView::Unknown,
+                },
+                state: socket.state,
+                outcome: socket.outcome,
+                opened_at: socket.begun,
+                first_seen: socket.first_seen,
+                last_used: socket.last_used,
+                rtt: socket.rtt,
+                retransmits: socket.retransmits_total.max(socket.retransmits.into()),
+                resets: socket.resets,
+                bytes_received: socket.bytes_received,
+                via: if self.proxied.contains(&socket.remote) { Via::Proxy } else { Via::Direct },
+                ended: socket.ended,
+            }
+        })
+    }
+
+    /// What survives a restart.
+    pub(crate) fn memory(&self, cluster: Arc<str>) -> PodMemory {
+        PodMemory {
+            cluster,
+            record: PodRecord::clone(&self.record),
+            verdict: VerdictMemory {
+                reason: self.verdict.reason,
+                message: self.verdict.message.clone(),
+                since: self.verdict.since,
+            },
+            reach: self.reach.clone(),
+            containers: self.containers.iter().map(|(key, container)| ContainerMemory::of(*key, container)).collect(),
+            findings: self.findings.iter().map(|f| (f.code, f.mode, f.target.clone(), f.since)).collect(),
+        }
+    }
+
+    /// Takes back what an earlier run put away. Its verdict stands until this run's evidence says otherwise.
+    pub(crate) fn restore(memory: PodMemory, now: MonoTime) -> Self {
+        let PodMemory { cluster: _, record, verdict, reach, containers, findings } = memory;
+        let mut pod = Self::new(Arc::new(record), now);
+        pod.listed = false;
+        if verdict.reason.status() != Status::Unknown {
+            let VerdictMemory { reason, message, since } = verdict;
+            pod.restored = true;
+            pod.verdict = Verdict { carried: true, ..crate::cluster::verdict(reason, message, since) };
+        }
+        // A window without an attempt is one that somebody watched.
+        pod.reach = reach.map(|latch| ReachLatch { last_activity: now, carried: true, ..latch });
+        for ContainerMemory { key, first_seen, stale, baselines } in containers.into_iter().take(MAX_CONTAINERS) {
+            let mut container = Container::new(first_seen, false);
+            let carried = stale
+                .into_iter()
+                .map(|(target, address, entry)| ((target, address), StaleEntry { carried: true, ..entry }));
+            container.stale.extend(carried);
+            container.baselines.extend(baselines.into_iter().map(|(target, at, reading)| ((target, at), reading)));
+            pod.containers.insert(key, container);
+        }
+        for (code, mode, target, since) in findings {
+            pod.book.restore(code, mode, target, since);
+        }
+        pod
     }
 }
 
