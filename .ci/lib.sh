@@ -28,12 +28,14 @@ rust_wanted() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
 # Puts the first cargo that is new enough in front, so that an old one on PATH is no obstacle. Fails where there is none.
 use_cargo() {
     local wanted candidate version
+    [ -z "${cargo_in_use:-}" ] || return 0
     wanted=$(rust_wanted)
     for candidate in "$(command -v cargo)" /usr/bin/cargo; do
         [ -x "$candidate" ] || continue
         version=$("$candidate" --version 2>/dev/null | cut -d ' ' -f 2)
         if [ -n "$version" ] && at_least "$wanted" "$version"; then
             PATH="$(dirname "$candidate"):$PATH"
+            cargo_in_use=$candidate
             return 0
         fi
     done
@@ -55,9 +57,8 @@ have_nightly() {
         "$sysroot/bin/rustc" -vV | grep -q "^LLVM version: $LINKER_LLVM\."
 }
 have_bpf_core() {
-    local sysroot
-    [ -x /usr/bin/cargo ] && sysroot=$(/usr/bin/rustc --print sysroot 2>/dev/null) &&
-        compgen -G "$sysroot/lib/rustlib/bpfel-unknown-none/lib/libcore-*.rlib" >/dev/null
+    [ -x /usr/bin/cargo ] && [ -x /usr/bin/rustc ] &&
+        compgen -G "/usr/lib/rustlib/bpfel-unknown-none/lib/libcore-*.rlib" >/dev/null
 }
 have_llvm() { compgen -G "/usr/lib/*/libLLVM.so.$LINKER_LLVM.*" >/dev/null; }
 # All that a real object takes. Version and libraries of a linker that is there are the build script's business.
@@ -70,6 +71,16 @@ not_run() {
     say "not run: $1: $2"
     if in_ci && ! grep -q "^$1:" .ci/exceptions; then
         say "$1 must run where CI=true; the exceptions stand in .ci/exceptions"
-            not_run_failed=1
+        not_run_failed=1
+    fi
+}
+
+check_format() {
+    say "format"
+    if cargo fmt --version >/dev/null 2>&1; then
+        cargo fmt --all --check
+        cargo fmt --manifest-path ebpf/probes/Cargo.toml --check
+    else
+        not_run format "this cargo has no rustfmt"
     fi
 }

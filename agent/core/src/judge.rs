@@ -9,22 +9,49 @@
 //! same observations with the same instants gets the same verdicts.
 
 use crate::{
+    attribution::{Attribution, Unattributed},
     cluster::Cluster,
     event::{Event, EventKind, EventLog},
-    id::ClusterId,
+    guard,
+    id::{ClusterId, PodUid},
     observation::Observation,
     pod::PodRecord,
+    pods::{Pod, World},
     policy::Settings,
     request::Request,
-    snapshot::{KernelCounters, PodView, Snapshot, SourceView},
-    source::{SourceName, SourceState},
+    snapshot::{KernelCounters, Snapshot, SourceView},
+    source::{Loss, SourceName, SourceReport, SourceState},
     time::MonoTime,
-    verdict::{Reason, Verdict},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
-/// How often an unchanged world is published again, for the ages inside it.
+mod file;
+mod publish;
+mod remember;
+
+use file::Early;
+
+/// How often an unchanged world is published again, for the ages and counters inside it.
 const REFRESH: Duration = Duration::from_secs(1);
+
+/// How soon a change that is no event of its own (a count, an address) is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Pods of one node that are judged. Kubernetes allows 110 by default and 500 at most in practice.
+pub const MAX_PODS: usize = 1024;
+
+/// Ports that are watched in the kernel.
+const MAX_PORTS: usize = 64;
+
+/// Least distance between two samples that are asked for: one costs some 20 ms for 50 000 sockets...
+const SAMPLE_SPACING: Duration = Duration::from_secs(1);
+
+/// ... and less when a pod's verdict waits for it.
+const URGENT_SPACING: Duration = Duration::from_millis(100);
 
 /// What [`Judge::advance`] has to say.
 #[derive(Debug, Default)]
@@ -49,20 +76,41 @@ impl Advance {
     }
 }
 
+/// What was asked for already, so that only changes are told.
+#[derive(Debug, Default)]
+struct Told {
+    ports: Option<Vec<u16>>,
+    selected: Option<Request>,
+    sample: Option<MonoTime>,
+}
+
 /// All facts of one node, and the rules.
 #[derive(Debug)]
 pub struct Judge {
     settings: Settings,
     clusters: Vec<Cluster>,
-    pods: Vec<Arc<PodRecord>>,
+    pods: BTreeMap<PodUid, Pod>,
     pods_at: Option<MonoTime>,
-    sources: Vec<SourceView>,
+    attribution: Attribution,
+    early: VecDeque<Early>,
+    sources: BTreeMap<SourceName, SourceView>,
     kernel: KernelCounters,
+    kernel_loss: Option<(MonoTime, MonoTime, u64, bool)>,
+    unattributed: BTreeMap<Unattributed, u64>,
+    dropped_pods: u64,
+    sampled: Option<MonoTime>,
+    wants_sample: bool,
+    urgent_sample: bool,
+    told: Told,
     log: EventLog,
     generation: u64,
-    published: Option<Snapshot>,
+    published: Option<publish::Gist>,
     published_at: Option<MonoTime>,
+    looked_at: Option<MonoTime>,
+    /// Something was observed since the last look...
     dirty: bool,
+    /// ... or since the last publication.
+    stale_ages: bool,
 }
 
 impl Judge {
@@ -77,15 +125,26 @@ impl Judge {
         Self {
             settings,
             clusters,
-            pods: Vec::new(),
+            pods: BTreeMap::new(),
             pods_at: None,
-            sources: Vec::new(),
+            attribution: Attribution::default(),
+            early: VecDeque::new(),
+            sources: BTreeMap::new(),
             kernel: KernelCounters::default(),
+            kernel_loss: None,
+            unattributed: BTreeMap::new(),
+            dropped_pods: 0,
+            sampled: None,
+            wants_sample: false,
+            urgent_sample: false,
+            told: Told::default(),
             log: EventLog::default(),
             generation: 0,
             published: None,
             published_at: None,
+            looked_at: None,
             dirty: true,
+            stale_ages: false,
         }
     }
 
@@ -109,108 +168,171 @@ impl Judge {
                     cluster.pd(&report, policy);
                 }
             }
-            Observation::Pods { at, pods } => {
-                self.pods = pods;
-                self.pods_at = Some(at);
-            }
-            Observation::Source(report) => {
-                let known = self.sources.iter_mut().find(|view| view.name == report.source);
-                let last = (report.state != SourceState::Absent).then_some(report.at);
-                match known {
-                    Some(view) => {
-                        if view.state != report.state {
-                            self.log.push(
-                                Event::new(report.at, EventKind::Source, report.detail.to_string())
-                                    .change(Some(view.state.as_str().into()), Some(report.state.as_str().into())),
-                            );
-                        }
-                        view.state = report.state;
-                        view.detail = report.detail;
-                        view.last = last.or(view.last);
-                    }
-                    None => self.sources.push(SourceView {
-                        name: report.source,
-                        state: report.state,
-                        detail: report.detail,
-                        lost: 0,
-                        last,
-                    }),
+            Observation::Name(report) => {
+                if let Some(cluster) = self.clusters.get_mut(usize::from(report.target.cluster.0)) {
+                    cluster.name(&report);
                 }
             }
-            Observation::Loss(loss) => {
-                if let Some(view) = self.sources.iter_mut().find(|view| view.name == loss.source) {
-                    view.lost = view.lost.saturating_add(loss.lost);
-                }
-                if loss.source == SourceName::Kernel {
-                    self.kernel.lost = self.kernel.lost.saturating_add(loss.lost);
-                }
-            }
-            Observation::Connection(_)
-            | Observation::Attempts { .. }
-            | Observation::Inventory(_)
-            | Observation::Name(_) => {}
+            Observation::Connection(event) => self.connection(&event),
+            Observation::Attempts { at, counts } => self.attempts(at, &counts),
+            Observation::Inventory(sample) => self.inventory(&sample),
+            Observation::Pods { at, pods } => self.list(at, pods),
+            Observation::Source(report) => self.source(report),
+            Observation::Loss(loss) => self.loss(loss),
         }
+    }
+
+    /// The pods of this node: replaces all that was known.
+    fn list(&mut self, at: MonoTime, records: Vec<Arc<PodRecord>>) {
+        if self.pods_at.is_some_and(|last| last > at) {
+            return;
+        }
+        self.pods_at = Some(at);
+        let mut listed: BTreeMap<PodUid, Arc<PodRecord>> = BTreeMap::new();
+        for record in records {
+            let known = usize::from(record.cluster.0) < self.clusters.len();
+            if !known || (listed.len() >= MAX_PODS && !listed.contains_key(&record.uid)) {
+                self.dropped_pods = self.dropped_pods.saturating_add(1);
+                continue;
+            }
+            listed.entry(record.uid.clone()).or_insert(record);
+        }
+        self.pods.retain(|uid, _| listed.contains_key(uid));
+        for (uid, record) in &listed {
+            let cluster = self.clusters.get(usize::from(record.cluster.0));
+            let pod = self.pods.entry(uid.clone()).or_insert_with(|| {
+                self.wants_sample = true;
+                Pod::new(Arc::clone(record), at)
+            });
+            pod.update(record, cluster, at, self.settings.policy.window);
+        }
+        self.attribution = Attribution::new(listed.values());
+        self.replay_early(at);
+    }
+
+    fn source(&mut self, report: SourceReport) {
+        let SourceReport { source, at, state, detail } = report;
+        let answered = (state != SourceState::Absent).then_some(at);
+        if source == SourceName::Pods && answered.is_some() && self.pods_at.is_some() {
+            self.pods_at = self.pods_at.max(Some(at));
+        }
+        let before = self.sources.get(&source).map(|view| view.state);
+        if before != Some(state) {
+            let name = |state: SourceState| state.as_str().to_owned();
+            self.log.push(
+                Event::new(at, EventKind::Source, format!("{} is {}: {detail}", source.as_str(), state.as_str()))
+                    .change(before.map(name), Some(name(state))),
+            );
+        }
+        let view = self.sources.entry(source).or_insert_with(|| SourceView {
+            name: source,
+            state,
+            detail: "".into(),
+            lost: 0,
+            last: None,
+        });
+        view.state = state;
+        view.detail = detail;
+        view.last = view.last.max(answered);
+    }
+
+    fn loss(&mut self, loss: Loss) {
+        if let Some(view) = self.sources.get_mut(&loss.source) {
+            view.lost = view.lost.saturating_add(loss.lost);
+        }
+        if loss.source == SourceName::Kernel {
+            self.kernel.lost = self.kernel.lost.saturating_add(loss.lost);
+            let fresh =
+                |(_, last, _, _): &(MonoTime, MonoTime, u64, bool)| loss.at.since(*last) <= self.settings.policy.window;
+            let (since, _, lost, counters) = self.kernel_loss.filter(fresh).unwrap_or((loss.at, loss.at, 0, false));
+            self.kernel_loss = Some((since, loss.at, lost.saturating_add(loss.lost), counters || loss.counters));
+        }
+        let what = if loss.counters { "counters are no longer exact" } else { "details were dropped" };
+        self.log.push(
+            Event::new(loss.at, EventKind::Loss, format!("{}: {what} ({})", loss.source.as_str(), loss.lost))
+                .outcome(loss.source.as_str()),
+        );
+    }
+
+    /// The inventory may still answer.
+    fn inventory_answers(&self) -> bool {
+        self.sources.get(&SourceName::Inventory).is_none_or(|view| view.state != SourceState::Absent)
     }
 
     /// Applies the rules at `now`.
     pub fn advance(&mut self, now: MonoTime) -> Advance {
         let mut advance = Advance { next: Some(now + REFRESH), ..Advance::default() };
+        let present: BTreeSet<_> = self.pods.values().map(|pod| pod.record.cluster).collect();
         for cluster in &mut self.clusters {
-            let present = self.pods.iter().any(|pod| pod.cluster == cluster.id);
-            cluster.advance(now, &self.settings.policy, present, &mut self.log, &mut advance);
+            cluster.advance(now, &self.settings.policy, present.contains(&cluster.id), &mut self.log, &mut advance);
+            self.urgent_sample |= std::mem::take(&mut cluster.wants_sample);
         }
-        if self.dirty {
-            let snapshot = self.snapshot(now);
-            let changed = self.published.as_ref().is_none_or(|last| last.pods.len() != snapshot.pods.len())
-                || self.log.has_pending();
-            if changed || self.published_at.is_none_or(|at| now.since(at) >= REFRESH) {
-                self.generation += u64::from(changed);
-                let snapshot = Snapshot { generation: self.generation, ..snapshot };
-                self.published = Some(snapshot.clone());
-                self.published_at = Some(now);
-                self.dirty = false;
-                advance.snapshot = Some(snapshot);
-            }
-        }
-        advance.events = self.log.drain(self.generation);
+        self.expire_early(now);
+        self.judge_pods(now, &mut advance);
+        self.request(now, &mut advance);
+        self.publish(now, &mut advance);
         advance
     }
 
-    /// The world as of the last [`Judge::advance`].
-    pub fn snapshot(&self, now: MonoTime) -> Snapshot {
-        let clusters: Vec<_> = self.clusters.iter().map(|cluster| cluster.view(&self.settings.policy)).collect();
-        let mut pods: Vec<_> = self
-            .pods
-            .iter()
-            .filter_map(|record| {
-                let readiness = &clusters.get(usize::from(record.cluster.0))?.readiness;
-                Some(PodView {
-                    record: Arc::clone(record),
-                    verdict: Verdict {
-                        reason: match readiness.verdict.reason {
-                            Reason::StoreListUnknown => Reason::NoEvidenceYet,
-                            reason => reason,
-                        },
-                        ..readiness.verdict.clone()
-                    },
-                    findings: Vec::new(),
-                    evidence_at: readiness.evidence_at,
-                    targets: Vec::new(),
-                    transitions: Vec::new(),
-                })
-            })
-            .collect();
-        pods.sort_by(|a, b| a.record.pod.cmp(&b.record.pod));
-        Snapshot {
-            node: Arc::clone(&self.settings.node),
-            generation: self.generation,
-            taken_at: now,
-            clusters,
-            pods,
-            pods_fresh: self.pods_at.is_some(),
-            sources: self.sources.clone(),
-            synced: !self.sources.is_empty(),
-            kernel: self.kernel,
+    fn judge_pods(&mut self, now: MonoTime, advance: &mut Advance) {
+        let absent = |view: &SourceView| view.state == SourceState::Absent;
+        let world = World {
+            now,
+            policy: &self.settings.policy,
+            inventory: self.inventory_answers(),
+            sampled: self.sampled,
+            pods_absent: self.sources.get(&SourceName::Pods).is_some_and(absent),
+        };
+        let mut assessments = BTreeMap::new();
+        let mut members = Vec::new();
+        for (uid, pod) in &mut self.pods {
+            let Some(cluster) = self.clusters.get(usize::from(pod.record.cluster.0)) else { continue };
+            let assessment = pod.assess(cluster, &world);
+            members.push(pod.member(&assessment));
+            assessments.insert(uid.clone(), assessment);
+        }
+        let leaving = guard::leaving(&members, self.settings.policy.min_other_ready);
+        for (uid, assessment) in assessments {
+            let Some(pod) = self.pods.get_mut(&uid) else { continue };
+            let Some(cluster) = self.clusters.get_mut(usize::from(pod.record.cluster.0)) else { continue };
+            advance.wake(assessment.wake);
+            for ((target, remote), spacing) in &assessment.contrasts {
+                cluster.contrast(*target, *remote, *spacing, now, advance);
+            }
+            if let Some(at) = assessment.sample_at {
+                if at <= now {
+                    self.wants_sample = true;
+                } else {
+                    advance.wake(Some(at));
+                }
+            }
+            pod.conclude(assessment, leaving.contains(&uid), cluster, &world, &mut self.log);
+        }
+    }
+
+    fn request(&mut self, now: MonoTime, advance: &mut Advance) {
+        let ports: BTreeSet<u16> = self.clusters.iter().flat_map(Cluster::ports).collect();
+        let ports: Vec<_> = ports.into_iter().take(MAX_PORTS).collect();
+        if self.told.ports.as_ref() != Some(&ports) {
+            self.told.ports = Some(ports.clone());
+            advance.requests.push(Request::Ports(ports));
+        }
+        let (cgroups, netns) = self.attribution.selected();
+        let selected = Request::Selected { cgroups, netns };
+        if self.told.selected.as_ref() != Some(&selected) {
+            self.told.selected = Some(selected.clone());
+            advance.requests.push(selected);
+        }
+        if self.wants_sample || self.urgent_sample {
+            let spacing = if self.urgent_sample { URGENT_SPACING } else { SAMPLE_SPACING };
+            match self.told.sample {
+                Some(last) if now.since(last) < spacing => advance.wake(Some(last + spacing)),
+                _ => {
+                    (self.wants_sample, self.urgent_sample) = (false, false);
+                    self.told.sample = Some(now);
+                    advance.requests.push(Request::Inventory);
+                }
+            }
         }
     }
 }

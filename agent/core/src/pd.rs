@@ -80,10 +80,9 @@ impl Pd {
         let serving = report.peers.iter().any(|peer| peer.health_serving == Some(true));
         self.reachable = Some(alive);
         self.has_leader = Some(listed);
-        match &report.list {
-            Some(list) => self.empty.set(list.is_empty(), report.ended),
-            // Silence neither confirms nor denies an empty list.
-            None => {}
+        // Silence neither confirms nor denies an empty list.
+        if let Some(list) = &report.list {
+            self.empty.set(list.is_empty(), report.ended);
         }
         self.silent.set(!listed, report.ended);
         self.down.set(!alive, report.ended);
@@ -100,6 +99,10 @@ impl Pd {
         } else {
             Reason::NoEvidenceYet
         }
+    }
+
+    pub(crate) fn peer_reachable(&self, position: u16) -> Option<bool> {
+        self.peers.get(usize::from(position))?.reachable
     }
 
     fn findings(&self) -> Vec<Finding> {
@@ -140,8 +143,8 @@ impl Pd {
                 self.refused,
                 "PD refuses the list of stores for want of credentials",
                 Severity::Warning,
-                "configure the stores by address (hugegraph.stores), or let PD answer this node",
-                "keep hugegraph.stores in the configuration",
+                "name the stores in the configuration (key `stores`), or let PD answer this node",
+                "keep the stores in the configuration",
             ),
         ]
         .into_iter()

@@ -1,1 +1,213 @@
-//! To come.
+//! The command line. Commands that ask the agent know its HTTP interface only, as any script would.
+
+mod address;
+mod check_config;
+mod client;
+mod exit;
+mod list;
+mod probe;
+mod status;
+mod table;
+mod wire;
+
+pub use exit::{Exit, Failure};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::{future::Future, io::Write, path::PathBuf, process::ExitCode, time::Duration};
+
+/// Which HugeGraph Server still reaches its storage.
+#[derive(Debug, Parser)]
+#[command(name = "storewatch", version, about, disable_help_subcommand = true, max_term_width = 120)]
+#[command(after_help = "Exit codes: 0 done; 1 the answer is no, or it failed while running; 2 wrong usage, \
+                        configuration or file, or nobody answers.")]
+pub struct Cli {
+    /// The agent to ask: unix:PATH or http://HOST:PORT.
+    ///
+    /// Without it the admin socket /run/storewatch/admin.sock is asked; `probe` asks http://127.0.0.1:9465.
+    #[arg(long, global = true, env = "STOREWATCH_AGENT", value_name = "ADDRESS", hide_env_values = true)]
+    pub agent: Option<String>,
+
+    /// How to print the answer.
+    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How answers are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// As the agent gave it.
+    Json,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the agent in the foreground; SIGTERM drains, a second signal aborts.
+    #[command(
+        after_help = "Example:\n  storewatch run --config /etc/storewatch/storewatch.yaml --set ping.interval=1s"
+    )]
+    Run(ConfigArgs),
+
+    /// Print every mistake of a configuration, or the effective configuration if there is none.
+    #[command(after_help = "Example:\n  storewatch check-config --config storewatch.yaml\n\n\
+                            Mistakes go to standard error, one a line: place, key, value and rule.")]
+    CheckConfig(ConfigArgs),
+
+    /// Show the node's readiness and the agent's own state.
+    #[command(after_help = "Example:\n  storewatch status\n  storewatch -o json status --agent http://127.0.0.1:9467")]
+    Status(AskArgs),
+
+    /// List the judged pods with their verdicts.
+    #[command(after_help = "Example:\n  storewatch pods\n  storewatch pods -o json | jq '.[] | select(.ready | not)'")]
+    Pods(AskArgs),
+
+    /// List the Stores and what the last ping of each showed.
+    #[command(after_help = "Example:\n  storewatch stores")]
+    Stores(AskArgs),
+
+    /// Answer by exit code whether a pod is ready: 0 ready, 1 not ready, 2 no agent or no such pod.
+    #[command(after_help = "Examples:\n  storewatch probe graph/hugegraph-server-0\n  \
+                            POD_UID=6f2c... STOREWATCH_AGENT=http://10.0.0.7:9465 storewatch probe --on-error ready")]
+    Probe(ProbeArgs),
+
+    /// Run the whole product on this machine, with a cluster and pods of its own in network namespaces (needs root).
+    #[command(after_help = "Example:\n  sudo storewatch demo --keep")]
+    Demo(DemoArgs),
+}
+
+/// Where the configuration comes from.
+#[derive(Args, Clone, Debug)]
+pub struct ConfigArgs {
+    /// The YAML file.
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+
+    /// Override a key; may be repeated. Stronger than STOREWATCH_* variables.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+}
+
+/// How to ask.
+#[derive(Args, Clone, Debug)]
+pub struct AskArgs {
+    /// How long to wait for the whole answer.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
+    pub timeout: Duration,
+}
+
+/// Whom `probe` is about.
+#[derive(Args, Clone, Debug)]
+pub struct ProbeArgs {
+    /// The pod, by name.
+    #[arg(value_name = "NAMESPACE/POD", conflicts_with_all = ["uid", "own"])]
+    pub pod: Option<String>,
+
+    /// The pod, by UID; without any of the three the variable POD_UID is taken.
+    #[arg(long, value_name = "UID", conflicts_with = "own")]
+    pub uid: Option<String>,
+
+    /// The pod that owns this client's source address.
+    #[arg(long = "self")]
+    pub own: bool,
+
+    /// What it means when the agent cannot be reached or does not know the pod.
+    #[arg(long, value_enum, default_value_t = OnError::Error, value_name = "WHAT")]
+    pub on_error: OnError,
+
+    /// How long to wait; below the second that Kubernetes gives a probe by default.
+    #[arg(long, value_name = "DURATION", default_value = "800ms", value_parser = parse_duration)]
+    pub timeout: Duration,
+}
+
+impl ProbeArgs {
+    /// Not left to clap, for which a variable would conflict with what is said on the command line.
+    fn or_pod_uid(mut self, variable: Option<String>) -> Self {
+        if self.pod.is_none() && self.uid.is_none() && !self.own {
+            self.uid = variable;
+        }
+        self
+    }
+}
+
+/// See [`ProbeArgs::on_error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnError {
+    /// Exit code 2.
+    Error,
+    /// Exit code 0: an agent that is away takes no pod out.
+    Ready,
+}
+
+/// How the demo ends.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct DemoArgs {
+    /// Leave the cluster and the agent running after the story, until Ctrl-C.
+    #[arg(long)]
+    pub keep: bool,
+
+    /// Be one process of the demo's cluster: how the demo starts itself.
+    #[arg(long, hide = true, value_name = "PART")]
+    pub part: Option<crate::demo::part::Part>,
+}
+
+/// Threads of the agent. It waits far more than it computes, and a node's CPUs belong to its pods.
+const WORKERS: usize = 2;
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// [`Failure`], with the exit code that stands for it.
+pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let Cli { agent, output, command } = cli;
+    let agent = agent.as_deref();
+    match command {
+        Command::Run(args) => {
+            let config = check_config::load(&args)?;
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
+            let runtime = runtime.map_err(|error| Failure::running(format!("cannot start threads: {error}")))?;
+            let ended = runtime.block_on(crate::app::run(config));
+            // A file that is being read from a hung file system must not hold up the end.
+            runtime.shutdown_background();
+            ended.map_err(|error| Failure::running(format!("{error:#}")))
+        }
+        Command::CheckConfig(args) => check_config::run(&args, output, &mut std::io::stdout()),
+        Command::Status(args) => asking(status::run(agent, output, args.timeout)),
+        Command::Pods(args) => asking(list::pods(agent, output, args.timeout)),
+        Command::Stores(args) => asking(list::stores(agent, output, args.timeout)),
+        Command::Probe(args) => asking(probe::run(agent, output, &args.or_pod_uid(std::env::var("POD_UID").ok()))),
+        Command::Demo(DemoArgs { keep, part }) => match part {
+            Some(part) => crate::demo::run_part(part),
+            None => crate::demo::run(keep),
+        }
+        .map_err(|error| Failure::running(format!("{error:#}"))),
+    }
+}
+
+/// Tells a failure on standard error, one line each.
+pub fn complain(failure: &Failure) {
+    let mut stderr = std::io::stderr().lock();
+    for line in failure.lines() {
+        // Nobody is left to tell when this fails.
+        let _ = writeln!(stderr, "{line}");
+    }
+}
+
+/// Clients need one thread, and no more than a connection.
+fn asking(answer: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::running(format!("cannot start: {error}")))?;
+    runtime.block_on(answer)
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    match crate::config::value::parse_duration(text) {
+        Ok(duration) if duration.is_zero() => Err("must be longer than nothing".to_owned()),
+        other => other,
+    }
+}

@@ -72,6 +72,12 @@ pub fn parse(text: &str, place: &str, surroundings: &Surroundings) -> Result<Con
         Err(error) => return Err(Mistakes::one(Mistake::of_syntax(place, &error))),
     };
     overrides::apply(&mut root, surroundings, &found);
+    if !matches!(root.value, tree::Value::Map(_)) {
+        // What the sections lack is no news then.
+        let rule =
+            if root.value == tree::Value::Null { "the file is empty" } else { "must be a mapping of keys to values" };
+        return Err(Mistakes::one(Mistake::of_file(place, rule.to_owned())));
+    }
     let config = read::config(&root, surroundings, &found);
     found.into_result(config)
 }

@@ -19,7 +19,6 @@ use std::{
     fs,
     net::IpAddr,
     path::PathBuf,
-    str::FromStr,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -118,7 +117,7 @@ impl Resolver {
                 let (v4, v6) = if ip.is_ipv4() { (vec![ip], Vec::new()) } else { (Vec::new(), vec![ip]) };
                 Lookup { v4: Ok(v4), v6: Ok(v6), detail: None, took: Duration::ZERO }
             }
-            None => match Name::from_str(host) {
+            None => match Name::from_str_relaxed(host) {
                 Ok(name) => self.system().look_up(name, begin + budget).await,
                 Err(error) => Lookup::failed(NameFailure::NoSuchName, format!("not a DNS name: {error}")),
             },
@@ -127,6 +126,7 @@ impl Resolver {
         lookup
     }
 
+    /// Two `stat` calls and, after a change, two small files: not worth a thread of their own.
     fn system(&self) -> Arc<System> {
         let stamp = |path: &PathBuf| fs::metadata(path).ok().and_then(|file| Some((file.modified().ok()?, file.len())));
         let stamps = [stamp(&self.resolv_conf), stamp(&self.hosts)];
@@ -273,3 +273,6 @@ fn combine(v4: Family, v6: Family) -> Lookup {
     let (v4, v6) = (settle(v4), settle(v6));
     Lookup { v4, v6, detail, took: Duration::ZERO }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,7 @@
 //! Dials, their outcome and the end of connections, from the socket's state changes (never from a syscall's return: a
 //! non-blocking connect returns before anything is known).
 
-use aya_ebpf::{
-    helpers::generated::bpf_ktime_get_ns, macros::raw_tracepoint, programs::RawTracePointContext,
-};
+use aya_ebpf::{helpers::generated::bpf_ktime_get_ns, macros::raw_tracepoint, programs::RawTracePointContext};
 use aya_log_ebpf::warn;
 use storewatch_ebpf_common::{
     counters::{kind, total},
@@ -51,6 +49,10 @@ fn begin(ctx: &RawTracePointContext, socket: &Socket, now: u64) -> Option<Happen
         tally(total::FILTERED, kind::BEGUN);
         let _ = IGNORED.insert(socket.address, 1, 0);
         return None;
+    }
+    // Left by a socket at the same address that was destroyed after it had lost its ports.
+    if IGNORED.get_ptr(socket.address).is_some() {
+        let _ = IGNORED.remove(socket.address);
     }
     let track = Track::begin(socket, now);
     keep(ctx, &CONNECTING, socket, &track, kind::BEGUN);
@@ -144,6 +146,7 @@ fn evidence(socket: &Socket, track: &Track, old: u8, attempt: bool) -> u64 {
 pub fn tcp_destroy_sock(ctx: RawTracePointContext) -> i32 {
     if let Some(socket) = Socket::watched(ctx.arg::<u64>(0)) {
         forget(&socket);
+        let _ = IGNORED.remove(socket.address);
     }
     0
 }

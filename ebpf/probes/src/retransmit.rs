@@ -4,7 +4,7 @@ use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use storewatch_ebpf_common::{
     counters::kind,
     evidence as bits,
-    state::{NEW_SYN_RECV, SYN_RECV},
+    state::{CLOSE, NEW_SYN_RECV, SYN_RECV},
 };
 
 use crate::{reset::note, socket::Socket, track::Track};
@@ -23,7 +23,8 @@ pub fn tcp_retransmit_skb(ctx: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "inet_sk_error_report")]
 pub fn inet_sk_error_report(ctx: RawTracePointContext) -> i32 {
     let Some(socket) = Socket::watched(ctx.arg::<u64>(0)) else { return 0 };
-    if !socket.is_tcp() || matches!(socket.state(), SYN_RECV | NEW_SYN_RECV) {
+    // From 6.12 on the report also comes after the change to CLOSE, where it says nothing new.
+    if !socket.is_tcp() || matches!(socket.state(), SYN_RECV | NEW_SYN_RECV | CLOSE) {
         return 0;
     }
     let reported = bits::errno(socket.error()) << bits::REPORTED_SHIFT;

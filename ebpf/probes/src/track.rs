@@ -55,10 +55,9 @@ impl Track {
     }
 }
 
-/// Forgets a socket.
+/// Forgets a socket that has reached CLOSE. One that is ignored stays so until it is destroyed: a RST may follow.
 #[inline(always)]
 pub fn forget(socket: &Socket) {
     let _ = CONNECTING.remove(socket.address);
     let _ = ESTABLISHED.remove(socket.address);
-    let _ = IGNORED.remove(socket.address);
 }

@@ -56,7 +56,7 @@ impl Mistakes {
         (!list.is_empty()).then_some(Self(list))
     }
 
-    /// Each of them, in the order of the file's sections.
+    /// Each of them, in the order of the file's lines.
     pub fn iter(&self) -> impl Iterator<Item = &Mistake> {
         self.0.iter()
     }

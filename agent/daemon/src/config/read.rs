@@ -70,7 +70,7 @@ pub(super) fn config(root: &Node, surroundings: &Surroundings, found: &Found) ->
         mode
     };
     let kernel = kernel(root.section("kernel"));
-    let verdict = verdict(root.section("verdict"), ping.interval);
+    let verdict = verdict(root.section("verdict"), &root.section_again("ping"), ping.interval);
     let state_file = root.value("state_file", PathBuf::from("/var/lib/storewatch/state.json"), |node| {
         value::any_text(node).map(PathBuf::from)
     });
@@ -306,7 +306,7 @@ fn kernel(section: Section<'_>) -> Kernel {
     kernel
 }
 
-fn verdict(section: Section<'_>, ping_interval: Duration) -> Verdict {
+fn verdict(section: Section<'_>, ping: &Section<'_>, ping_interval: Duration) -> Verdict {
     let verdict = Verdict {
         failure_threshold: section.integer("failure_threshold", 2, 1, 1000),
         success_threshold: section.integer("success_threshold", 1, 1, 1000),
@@ -317,15 +317,29 @@ fn verdict(section: Section<'_>, ping_interval: Duration) -> Verdict {
         min_other_ready: section.integer("min_other_ready", 1, 0, 1000),
         on_unknown: section.word("on_unknown", OnUnknown::Ready, &ON_UNKNOWN),
     };
-    if verdict.window < ping_interval && !section.found().mentions("ping.interval") {
-        let rule = format!("must be at least ping.interval ({})", value::duration(ping_interval));
-        relation(&section, "window", &["window"], Some(value::duration(verdict.window)), rule);
+    // Each complaint stands at a key that was given, not at a default.
+    let window = value::duration(verdict.window);
+    if verdict.window < ping_interval && !section.found().mentions("verdict.window") {
+        let interval = value::duration(ping_interval);
+        if section.has("window") || !ping.has("interval") {
+            let rule = format!("must be at least ping.interval ({interval})");
+            relation(&section, "window", &["window"], Some(window), rule);
+        } else {
+            let rule = format!("must be at most verdict.window ({window})");
+            relation(ping, "interval", &["interval"], Some(interval), rule);
+        }
     }
     if verdict.stale_confirm_after <= verdict.stale_suspect_after {
         let suspect = value::duration(verdict.stale_suspect_after);
-        let rule = format!("must be longer than verdict.stale_suspect_after ({suspect})");
-        let confirm = Some(value::duration(verdict.stale_confirm_after));
-        relation(&section, "stale_confirm_after", &["stale_confirm_after", "stale_suspect_after"], confirm, rule);
+        let confirm = value::duration(verdict.stale_confirm_after);
+        let between = ["stale_confirm_after", "stale_suspect_after"];
+        if section.has("stale_confirm_after") {
+            let rule = format!("must be longer than verdict.stale_suspect_after ({suspect})");
+            relation(&section, "stale_confirm_after", &between, Some(confirm), rule);
+        } else {
+            let rule = format!("must be shorter than verdict.stale_confirm_after ({confirm})");
+            relation(&section, "stale_suspect_after", &between, Some(suspect), rule);
+        }
     }
     section.finish();
     verdict

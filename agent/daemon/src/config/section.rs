@@ -18,7 +18,7 @@ const MAX_MISTAKES: usize = 200;
 #[derive(Debug)]
 pub(crate) struct Found {
     place: String,
-    list: RefCell<Vec<Mistake>>,
+    list: RefCell<Vec<(u64, Mistake)>>,
 }
 
 impl Found {
@@ -52,7 +52,12 @@ impl Found {
     fn push(&self, origin: Option<&Origin>, key: &str, value: Option<String>, rule: String) {
         let mut list = self.list.borrow_mut();
         if list.len() < MAX_MISTAKES {
-            list.push(Mistake { place: self.place(origin), key: key.to_owned(), value, rule });
+            // In the file's order; what stands on no line comes after.
+            let line = match origin {
+                Some(Origin::Line(line)) if *line > 0 => *line,
+                _ => u64::MAX,
+            };
+            list.push((line, Mistake { place: self.place(origin), key: key.to_owned(), value, rule }));
         }
     }
 
@@ -64,17 +69,19 @@ impl Found {
     /// Whether `key` or an item of its list has a mistake already.
     pub(crate) fn mentions_within(&self, key: &str) -> bool {
         let item = format!("{key}[");
-        self.list.borrow().iter().any(|mistake| mistake.key == key || mistake.key.starts_with(&item))
+        self.list.borrow().iter().any(|(_, mistake)| mistake.key == key || mistake.key.starts_with(&item))
     }
 
     /// Whether `key` has a mistake already: then nothing more is said about its relations.
     pub(crate) fn mentions(&self, key: &str) -> bool {
-        self.list.borrow().iter().any(|mistake| mistake.key == key)
+        self.list.borrow().iter().any(|(_, mistake)| mistake.key == key)
     }
 
     /// `value`, if nothing was found.
     pub(crate) fn into_result<T>(self, value: T) -> Result<T, Mistakes> {
-        Mistakes::of(self.list.into_inner()).map_or(Ok(value), Err)
+        let mut list = self.list.into_inner();
+        list.sort_by_key(|(line, _)| *line);
+        Mistakes::of(list.into_iter().map(|(_, mistake)| mistake).collect()).map_or(Ok(value), Err)
     }
 }
 
@@ -93,11 +100,7 @@ impl<'a> Section<'a> {
     pub(crate) fn new(node: &'a Node, path: &str, found: &'a Found) -> Self {
         let entries: &[Entry] = match &node.value {
             Value::Map(entries) => entries,
-            Value::Null if !path.is_empty() => &[],
-            Value::Null => {
-                found.about(None, "", "the file is empty");
-                &[]
-            }
+            Value::Null => &[],
             _ => {
                 found.wrong(path, node, "must be a mapping of keys to values");
                 &[]
@@ -148,6 +151,18 @@ impl<'a> Section<'a> {
             Some(node) => Section::new(node, &self.key(name), self.found),
             None => Section::empty(self.key(name), self.found),
         }
+    }
+
+    /// The same for a look at one that is read elsewhere: it complains of nothing.
+    pub(crate) fn section_again(&self, name: &'static str) -> Section<'a> {
+        let mut section = Section::empty(self.key(name), self.found);
+        if let Some(node) = self.get(name)
+            && let Value::Map(entries) = &node.value
+        {
+            section.origin = Some(&node.origin);
+            section.entries = entries;
+        }
+        section
     }
 
     /// The value of `name` as `parse` reads it; `None` when absent or wrong (then the mistake is recorded).

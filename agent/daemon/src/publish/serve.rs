@@ -22,11 +22,12 @@ use hyper_util::{
     server::conn::auto,
 };
 use std::{io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a test awaits its own tasks")]
 mod tests;
 
 /// Time for a client to send the headers of a request, and how long a connection may stay without one.
@@ -70,7 +71,8 @@ impl Peer {
 }
 
 /// Serves `router` on `bound` until `shutdown`, then lets requests in flight end for a few seconds. The listener is closed
-/// as soon as the draining begins, a Unix socket's file is removed.
+/// as soon as `shutdown` is cancelled, a Unix socket's file is removed. Whoever wants `/readyz` to be seen as draining
+/// cancels the publication's token first, and this one a little later.
 ///
 /// # Errors
 /// When the listener itself breaks. What goes wrong on one connection ends that connection only.
@@ -81,7 +83,7 @@ pub async fn serve(bound: Bound, router: Router, shutdown: CancellationToken) ->
         tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            Some(_) = tasks.join_next() => {}
+            Some(ended) = tasks.join_next() => told(bound.key(), ended),
             accepted = bound.accept() => match accepted {
                 Ok((stream, peer)) => {
                     let place = connections.enter();
@@ -98,12 +100,23 @@ pub async fn serve(bound: Bound, router: Router, shutdown: CancellationToken) ->
     }
     let key = bound.key();
     drop(bound);
-    let ended = async { while tasks.join_next().await.is_some() {} };
+    let ended = async {
+        while let Some(ended) = tasks.join_next().await {
+            told(key, ended);
+        }
+    };
     if tokio::time::timeout(DRAIN, ended).await.is_err() {
         tracing::warn!(listener = key, connections = tasks.len(), "connections cut at the end of the drain period");
         tasks.shutdown().await;
     }
     Ok(())
+}
+
+/// A connection has ended. A panic costs that connection and nothing else, but it must be seen.
+fn told(key: &'static str, ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(listener = key, %error, "a connection's task panicked");
+    }
 }
 
 /// The client was gone before it could be accepted.

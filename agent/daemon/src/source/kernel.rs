@@ -386,6 +386,17 @@ async fn flush(log: &mut Option<AsyncFd<EbpfLogger<&'static dyn log::Log>>>) {
     }
 }
 
+/// Sockets that the programs remember.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occupancy {
+    /// In SYN-SENT.
+    pub connecting: usize,
+    /// Established and after.
+    pub established: usize,
+    /// The agent's own, and servers' ends.
+    pub ignored: usize,
+}
+
 /// Why a map could not be changed.
 pub type ControlError = aya::maps::MapError;
 
@@ -446,6 +457,16 @@ impl KernelHandle {
     /// Totals and the programs' cost so far; `None` when nothing is loaded.
     pub fn stats(&self) -> Option<KernelStats> {
         self.0.totals.as_ref().map(Totals::stats)
+    }
+
+    /// How many sockets the programs remember at this moment; `None` when nothing is loaded or the maps cannot be read.
+    pub fn occupancy(&self) -> Option<Occupancy> {
+        let control = self.control()?;
+        Some(Occupancy {
+            connecting: control.connecting.keys().collect::<Result<Vec<_>, _>>().ok()?.len(),
+            established: control.established.keys().collect::<Result<Vec<_>, _>>().ok()?.len(),
+            ignored: control.ignored.keys().collect::<Result<Vec<_>, _>>().ok()?.len(),
+        })
     }
 
     /// Opens the inventory for one reading from begin to end.

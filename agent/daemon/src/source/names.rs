@@ -274,7 +274,7 @@ impl Names {
                     (host, lookup)
                 });
             }
-            let idle = running.is_empty();
+            let (idle, room) = (running.is_empty(), running.len() < AT_ONCE);
             // Nothing to look up, or an answer just filed: the source's word is renewed.
             if told.is_none() && idle && next.is_none() {
                 told = Some(self.tell(&clock, sender).await?);
@@ -292,7 +292,8 @@ impl Names {
                     }
                     told = Some(self.tell(&clock, sender).await?);
                 }
-                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+                // Without room there is nothing to wake for: the next end makes some.
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() && room => {}
                 () = self.wake.notified() => {
                     let present = self.state();
                     if told.as_ref().is_some_and(|told| told.0 != present.0) && present.0 == SourceState::Absent {
@@ -314,3 +315,6 @@ impl Names {
         Ok((state, detail))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -167,3 +167,6 @@ fn judge(attempt: &Attempt, addresses: &[HostPort]) -> (SourceState, String) {
     let state = if problems.is_empty() && attempt.list.is_some() { SourceState::Active } else { SourceState::Degraded };
     (state, problems.join("; "))
 }
+
+#[cfg(test)]
+mod tests;

@@ -126,6 +126,24 @@ fn report(at: MonoTime, state: SourceState, detail: Arc<str>) -> Observation {
     Observation::Source(SourceReport { source: SourceName::Pods, at, state, detail })
 }
 
+/// The mistakes of the pod list that is configured, one a line; none when there is no such file yet or another source.
+pub fn mistakes(config: &Config) -> Vec<String> {
+    if config.pods.source != PodSource::File || !config.pods.file.exists() {
+        return Vec::new();
+    }
+    let clusters: Vec<_> = config.clusters.iter().map(|cluster| Arc::clone(&cluster.name)).collect();
+    read_list(&mut Watched::new(config.pods.file.clone()), &clusters).and_then(Result::err).unwrap_or_default()
+}
+
+/// The list, or its mistakes, if either changed.
+fn read_list(watched: &mut Watched, clusters: &[Arc<str>]) -> Option<Result<Vec<PodEntry>, Vec<String>>> {
+    let content = watched.changed()?;
+    let place = watched.path().display().to_string();
+    Some(content.map_err(|reason| vec![format!("{place}: {reason}")]).and_then(|text| {
+        file::parse(&text, &place, clusters).map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect())
+    }))
+}
+
 /// What one look at the file and at the kernel gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reading {
@@ -166,23 +184,16 @@ impl Reader {
     }
 
     fn read(&mut self) -> Reading {
-        if let Some(content) = self.watched.changed() {
-            let place = self.watched.path().display().to_string();
-            let entries = content.map_err(|reason| vec![format!("{place}: {reason}")]).and_then(|text| {
-                file::parse(&text, &place, &self.clusters)
-                    .map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect())
-            });
-            match entries {
-                Ok(entries) => {
-                    self.locator.forget();
-                    self.entries = Some(entries);
-                    self.broken = None;
-                }
-                Err(problems) => {
-                    let kept =
-                        if self.entries.is_some() { "the last good list is kept" } else { "no list is known yet" };
-                    self.broken = Some(format!("{}; {kept}", few(&problems)));
-                }
+        match read_list(&mut self.watched, &self.clusters) {
+            None => {}
+            Some(Ok(entries)) => {
+                self.locator.forget();
+                self.entries = Some(entries);
+                self.broken = None;
+            }
+            Some(Err(problems)) => {
+                let kept = if self.entries.is_some() { "the last good list is kept" } else { "no list is known yet" };
+                self.broken = Some(format!("{}; {kept}", few(&problems)));
             }
         }
         let mut problems: Vec<String> = self.broken.iter().cloned().collect();

@@ -6,11 +6,14 @@ use storewatch_core::{
     time::MonoTime,
 };
 
+/// A part's last word.
+type Part = (SourceState, Arc<str>);
+
 /// The parts of one source, each with its last word.
 #[derive(Debug)]
 pub struct SourceParts {
     source: SourceName,
-    parts: Mutex<Vec<Option<(SourceState, Arc<str>)>>>,
+    parts: Mutex<Vec<Option<Part>>>,
 }
 
 impl SourceParts {

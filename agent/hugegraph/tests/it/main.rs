@@ -1,5 +1,8 @@
 //! The wire mapping, row by row, against the test kit on loopback.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod client;
 mod connection;
 mod pd;
 mod resolver;

@@ -32,12 +32,14 @@ async fn literals_need_no_name_server() {
 
 #[tokio::test]
 async fn hosts_come_first_and_are_read_again_when_they_change() {
-    let (directory, resolver) = files("nameserver 127.0.0.1\n", "10.1.2.3 store-0 Store-0.x\nfd00::3 store-0\n");
+    let (directory, resolver) =
+        files("nameserver 127.0.0.1\n", "10.1.2.3 store-0 Store-0.x _store_1\nfd00::3 store-0\n");
     let lookup = resolver.look_up("STORE-0", BUDGET).await;
     assert_eq!(lookup.v4, Ok(vec![IpAddr::V4(Ipv4Addr::new(10, 1, 2, 3))]));
     assert_eq!(lookup.v6.map(|v6| v6.len()), Ok(1));
     let lookup = resolver.look_up("store-0.x", BUDGET).await;
     assert_eq!(lookup.v6, Ok(vec![]), "the name exists, without this family");
+    assert!(resolver.look_up("_store_1", BUDGET).await.v4.is_ok());
     std::fs::write(directory.path().join("hosts"), "10.1.2.4  store-0\n").unwrap();
     let lookup = resolver.look_up("store-0", BUDGET).await;
     assert_eq!(lookup.v4, Ok(vec![IpAddr::V4(Ipv4Addr::new(10, 1, 2, 4))]));

@@ -2,7 +2,7 @@
 //! (`pd` for its peers) must not become two series of one name.
 
 use prometheus_client::{
-    encoding::{DescriptorEncoder, EncodeLabelSet, LabelSetEncoder},
+    encoding::{DescriptorEncoder, EncodeLabelSet, LabelSetEncoder, MetricEncoder},
     metrics::{MetricType, exemplar::Exemplar},
     registry::Unit,
 };
@@ -103,7 +103,7 @@ impl Family<u64> {
         let unit = self.unit.as_ref();
         let mut metric = encoder.encode_descriptor(self.name, self.help, unit, MetricType::Counter)?;
         for (labels, value) in &self.series {
-            metric.encode_family(labels)?.encode_counter::<Labels, _, f64>(value, None)?;
+            labelled(&mut metric, labels, |metric| metric.encode_counter::<Labels, _, f64>(value, None))?;
         }
         Ok(())
     }
@@ -129,7 +129,7 @@ impl Family<f64> {
         let unit = self.unit.as_ref();
         let mut metric = encoder.encode_descriptor(self.name, self.help, unit, MetricType::Gauge)?;
         for (labels, value) in &self.series {
-            metric.encode_family(labels)?.encode_gauge(value)?;
+            labelled(&mut metric, labels, |metric| metric.encode_gauge(value))?;
         }
         Ok(())
     }
@@ -159,10 +159,19 @@ impl Family<Histogram> {
             let buckets: Vec<_> = bounds.zip(histogram.counts).collect();
             let count = histogram.counts.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
             let exemplars = None::<&HashMap<usize, Exemplar<Labels, f64>>>;
-            metric.encode_family(labels)?.encode_histogram(histogram.sum, count, &buckets, exemplars)?;
+            labelled(&mut metric, labels, |metric| metric.encode_histogram(histogram.sum, count, &buckets, exemplars))?;
         }
         Ok(())
     }
+}
+
+/// Without labels there are no braces either.
+fn labelled(
+    metric: &mut MetricEncoder<'_>,
+    labels: &Labels,
+    encode: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
+) -> fmt::Result {
+    if labels.0.is_empty() { encode(metric) } else { encode(&mut metric.encode_family(labels)?) }
 }
 
 /// An info metric: always 1, the labels are what it says.

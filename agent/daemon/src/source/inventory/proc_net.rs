@@ -8,7 +8,7 @@ use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Read as _},
     os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
+    path::Path,
 };
 use storewatch_core::{
     connection::{InventorySample, SocketId, SocketOwner, SocketSample},
@@ -16,7 +16,7 @@ use storewatch_core::{
 };
 
 use super::Reading;
-use crate::{clock, source::kernel::ticks::Ticks};
+use crate::{clock, netns::cgroup, source::kernel::ticks::Ticks};
 
 pub mod line;
 
@@ -36,7 +36,7 @@ const MOST_FILES: usize = 500_000;
 
 /// Reads the tables of every namespace below `/proc`.
 pub fn read(ports: &[u16], ticks: Ticks) -> Reading {
-    read_at(Path::new("/proc"), cgroup_root().as_deref(), ports, ticks)
+    read_at(Path::new("/proc"), cgroup::root().as_deref(), ports, ticks)
 }
 
 struct Namespace {
@@ -54,7 +54,7 @@ struct Found {
 
 fn read_at(proc_root: &Path, cgroups: Option<&Path>, ports: &[u16], ticks: Ticks) -> Reading {
     let at = clock::now();
-    let own = std::process::id();
+    let own = own(proc_root);
     let pids = pids(proc_root);
     let mut shortfall = Vec::new();
     let mut found = Vec::new();
@@ -119,6 +119,12 @@ fn read_at(proc_root: &Path, cgroups: Option<&Path>, ports: &[u16], ticks: Ticks
         .collect();
     let sample = InventorySample { at, ended: clock::now(), complete, sockets };
     Reading { sample, shortfall: shortfall.join("; "), ticks }
+}
+
+/// The agent's id as this `/proc` shows it, which may be that of another pid namespace.
+fn own(proc_root: &Path) -> u32 {
+    let link = fs::read_link(proc_root.join("self")).ok();
+    link.and_then(|link| link.to_str()?.parse().ok()).unwrap_or_else(std::process::id)
 }
 
 fn pids(proc_root: &Path) -> Vec<u32> {
@@ -223,14 +229,4 @@ fn cgroup_of(proc_root: &Path, cgroups: &Path, pid: u32) -> Option<u64> {
         return None;
     }
     fs::metadata(cgroups.join(path.trim_start_matches('/'))).ok().map(|meta| meta.ino())
-}
-
-/// Where cgroup v2 is mounted, on its own or beside v1.
-fn cgroup_root() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-    mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let (path, kind) = (fields.next()?, fields.next()?);
-        (kind == "cgroup2").then(|| PathBuf::from(path))
-    })
 }

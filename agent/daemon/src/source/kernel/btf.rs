@@ -219,7 +219,7 @@ impl<'a> Btf<'a> {
                 (word(self.types, at)?, word(self.types, at + 4)?, word(self.types, at + 8)?);
             let (offset, width) = if ty.kflag { (raw & 0x00ff_ffff, raw >> 24) } else { (raw, 0) };
             match self.string(member_name) {
-                Some(found) if found == name => {
+                Some(found) if found == name && !name.is_empty() => {
                     return if width == 0 { Ok(Some((offset, member))) } else { Err(BtfError::BitField(full())) };
                 }
                 Some([]) => {

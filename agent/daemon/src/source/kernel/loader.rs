@@ -29,6 +29,9 @@ const COUNTER_BYTES: usize = 24 << 20;
 /// Keys of selected pods, at most and at least.
 const SELECTED_KEYS: std::ops::RangeInclusive<usize> = 1024..=8192;
 
+/// Size of the programs' memory of a socket, in words.
+const TRACK_WORDS: usize = 4;
+
 /// The tracepoints and what cannot be known without each. The first is essential.
 pub const TRACEPOINTS: [(&str, &str); 6] = [
     ("inet_sock_set_state", "every connection outcome"),
@@ -108,6 +111,12 @@ pub struct Control {
     pub watched: Array<MapData, u64>,
     /// Cgroups and network namespaces of judged pods.
     pub selected: HashMap<MapData, u64, u32>,
+    /// Sockets that are remembered; their values are the programs' own.
+    pub connecting: HashMap<MapData, u64, [u64; TRACK_WORDS]>,
+    /// Likewise.
+    pub established: HashMap<MapData, u64, [u64; TRACK_WORDS]>,
+    /// Sockets that are ignored.
+    pub ignored: HashMap<MapData, u64, u32>,
 }
 
 /// Loads and attaches.
@@ -162,7 +171,13 @@ pub fn load(settings: &Settings, capabilities: &Capabilities) -> Result<Loaded, 
     };
     hooks.push(Hook { name, lost, missing });
 
-    let control = Control { watched: take(&mut ebpf, "WATCHED")?, selected: take(&mut ebpf, "SELECTED")? };
+    let control = Control {
+        watched: take(&mut ebpf, "WATCHED")?,
+        selected: take(&mut ebpf, "SELECTED")?,
+        connecting: take(&mut ebpf, "CONNECTING")?,
+        established: take(&mut ebpf, "ESTABLISHED")?,
+        ignored: take(&mut ebpf, "IGNORED")?,
+    };
     let maps: [PerCpuHashMap<MapData, CountKey, Count>; 3] =
         [take(&mut ebpf, "SELECTED_COUNTS")?, take(&mut ebpf, "OTHER_COUNTS")?, take(&mut ebpf, "SUMS")?];
     let [selected, other, sums] = maps;

@@ -29,12 +29,15 @@ use tokio::time::{Instant, sleep_until};
 
 /// Least distance between the begins of two rounds, so that both can count.
 const SPACING: Duration = Duration::from_millis(150);
-/// The pause after a round in which nothing answered: above [`SPACING`], and with its jitter below 250 ms.
-const PAUSE: Duration = Duration::from_millis(160);
-/// What is added to [`PAUSE`] at random, in milliseconds.
-const PAUSE_JITTER_MS: u64 = 40;
+/// The same after a round that was answered, when a channel is lost: Stores that die together are not lost at one instant,
+/// and only the round after the last loss shows that all are gone.
+const LOSS_SPACING: Duration = Duration::from_millis(25);
+/// While nothing answers, the least pause after the end of a round; far below the 250 ms that are allowed.
+const PAUSE: Duration = Duration::from_millis(50);
+/// What is added to the pause at random, in milliseconds.
+const PAUSE_JITTER_MS: u64 = 20;
 /// A channel that is lost again sooner than this triggers nothing: a peer that closes after each answer would set the pace.
-const LOSS_SPACING: Duration = Duration::from_secs(1);
+const LOSS_LIMIT: Duration = Duration::from_secs(1);
 /// Every so many pings of a target one is on a fresh connection, so that a kept one cannot hide what new ones meet.
 const FRESH_EVERY: u32 = 10;
 /// Contrast pings at one time; what comes beyond is dropped, and asked again if it matters.
@@ -179,7 +182,7 @@ pub(super) async fn run<P: Prober>(
                 let prompt = prompt.ok_or(EngineEnded)?;
                 rounds.woke();
                 match prompt {
-                    Prompt::Round => rounds.soon(Instant::now()),
+                    Prompt::Round => rounds.soon(Instant::now(), SPACING),
                     Prompt::Contrast { target, remote } => rounds.contrast(target, remote),
                 }
             }
@@ -212,10 +215,14 @@ impl<P: Prober> Rounds<P> {
         interval.mul_f64(rand::random_range(0.95..=1.0))
     }
 
-    /// Lets the next round begin at `at`, unless it begins earlier anyway or would be too close to the last one.
-    fn soon(&mut self, at: Instant) {
-        let earliest = self.last_begin.map_or(at, |last| last + SPACING);
+    /// Lets the next round begin at `at`, unless it begins earlier anyway or would be closer than `spacing` to the last.
+    fn soon(&mut self, at: Instant, spacing: Duration) {
+        let earliest = self.last_begin.map_or(at, |last| last + spacing);
         self.next = self.next.min(at.max(earliest));
+    }
+
+    fn anybody_answers(&self) -> bool {
+        self.slots.values().any(|slot| slot.answering)
     }
 
     /// Begins a round, ending the last one if it is still open.
@@ -318,10 +325,9 @@ impl<P: Prober> Rounds<P> {
     async fn close_if_over(&mut self) -> Result<(), EngineEnded> {
         if self.round.as_ref().is_some_and(|round| round.pending.is_empty()) {
             self.close().await?;
-            let anybody = self.slots.values().any(|slot| slot.answering);
-            if !anybody {
-                let pause = PAUSE + Duration::from_millis(rand::random_range(0..=PAUSE_JITTER_MS));
-                self.soon(Instant::now() + pause);
+            if !self.anybody_answers() {
+                let jitter = Duration::from_millis(rand::random_range(0..=PAUSE_JITTER_MS));
+                self.soon(Instant::now() + PAUSE + jitter, SPACING + jitter);
             }
         }
         Ok(())
@@ -361,20 +367,20 @@ impl<P: Prober> Rounds<P> {
         let mut triggered = false;
         for slot in self.slots.values_mut().filter(|slot| slot.kept.as_ref().is_some_and(P::is_lost)) {
             slot.kept = None;
-            if slot.loss_triggered.is_none_or(|last| now.saturating_duration_since(last) >= LOSS_SPACING) {
+            if slot.loss_triggered.is_none_or(|last| now.saturating_duration_since(last) >= LOSS_LIMIT) {
                 slot.loss_triggered = Some(now);
                 triggered = true;
             }
         }
         if triggered {
-            self.soon(now);
+            self.soon(now, if self.anybody_answers() { LOSS_SPACING } else { SPACING });
         }
     }
 
     fn pods(&mut self, present: bool) {
         if present && !self.pods_present {
             // A pod that arrives is served at once.
-            self.soon(Instant::now());
+            self.soon(Instant::now(), SPACING);
         }
         self.pods_present = present;
     }
@@ -410,7 +416,7 @@ impl<P: Prober> Rounds<P> {
             round.pending.retain(|id| self.running.contains_key(id));
         }
         if news {
-            self.soon(Instant::now());
+            self.soon(Instant::now(), SPACING);
         }
         if self.slots.is_empty() {
             self.round = None;

@@ -1,5 +1,7 @@
 //! The scheduler under paused time, with Stores that follow a script.
 
+mod wire;
+
 use super::{
     Cadence,
     probe::{Done, Order, Prober},
@@ -250,8 +252,9 @@ async fn while_nothing_answers_rounds_follow_soon_but_not_too_close() {
         sleep(Duration::from_secs(30)).await;
         let begins = begins(&bench.world.seen());
         for pair in begins.windows(2) {
-            let gap = pair[1] - pair[0] - lasts;
-            assert!(gap >= Duration::from_millis(150) && gap <= Duration::from_millis(250), "{does:?}: {gap:?}");
+            let gap = pair[1] - pair[0];
+            assert!(gap >= Duration::from_millis(150), "{does:?}: {gap:?}");
+            assert!(gap - lasts <= Duration::from_millis(250), "{does:?}: {gap:?}");
         }
         assert!(begins.len() >= 24, "{does:?}: {}", begins.len());
         assert!(bench.rounds().1.iter().all(|round| round.sweep_complete && !round.late), "{does:?}");
@@ -291,6 +294,29 @@ async fn a_lost_channel_begins_a_round_at_once_but_does_not_set_the_pace() {
     }
     let begins = begins(&bench.world.seen());
     assert!(begins.len() <= 2 + 4, "{begins:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stores_that_die_one_after_the_other_are_all_known_dead_soon() {
+    let mut bench = Bench::start(CADENCE, &[(1, Store::Answers), (2, Store::Answers), (3, Store::Answers)]);
+    sleep(Duration::from_millis(1500)).await;
+    bench.rounds();
+    for store in 1..=3 {
+        bench.world.set(store, Store::Refuses);
+        bench.world.lose(store);
+        sleep(Duration::from_millis(3)).await;
+    }
+    let last = Instant::now();
+    sleep(Duration::from_millis(230)).await;
+    let (pings, rounds) = bench.rounds();
+    let answered: Vec<u64> = pings
+        .iter()
+        .filter(|ping| ping.outcome.answers())
+        .filter_map(|ping| if let Purpose::Round(number) = ping.purpose { Some(number) } else { None })
+        .collect();
+    let failed: Vec<&RoundEnded> = rounds.iter().filter(|round| !answered.contains(&round.round)).collect();
+    assert!(failed.len() >= 2, "{:?} after the last: {rounds:?}", last.elapsed());
+    assert!(failed[1].started.since(failed[0].started) >= Duration::from_millis(150));
 }
 
 #[tokio::test(start_paused = true)]

@@ -97,10 +97,13 @@ impl Locator {
             }
         }
         // Unchanged records stay the same allocation.
-        let list = records
+        let list: Vec<_> = records
             .into_iter()
-            .map(|record| self.last.iter().find(|last| ***last == record).cloned().unwrap_or_else(|| Arc::new(record)))
-            .collect::<Vec<_>>();
+            .enumerate()
+            .map(|(index, record)| {
+                self.last.get(index).filter(|last| ***last == record).cloned().unwrap_or_else(|| Arc::new(record))
+            })
+            .collect();
         self.last.clone_from(&list);
         list
     }

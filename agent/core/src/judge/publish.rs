@@ -1,0 +1,186 @@
+//! Publishing: on change at once, for refreshed ages at most each second.
+
+use super::{Advance, Judge, LOOK, REFRESH};
+use crate::{
+    cluster::Cluster,
+    id::PodUid,
+    snapshot::{ClusterView, PodView, Snapshot},
+    source::{SourceName, SourceState},
+    time::MonoTime,
+    verdict::{Finding, FindingCode, Reason, Remedy, Severity, StaleMode},
+};
+use std::net::IpAddr;
+
+/// What makes two snapshots different: everything but instants, durations and counts.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Gist {
+    clusters: Vec<ClusterGist>,
+    pods: Vec<PodGist>,
+    pods_fresh: bool,
+    sources: Vec<(SourceName, SourceState)>,
+    synced: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct ClusterGist {
+    verdict: (bool, Reason, bool),
+    counts: (u32, u32, Vec<u64>),
+    pd: (Option<bool>, Option<bool>, Vec<Option<bool>>),
+    stores: Vec<StoreGist>,
+    findings: Vec<FindingGist>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct PodGist {
+    uid: PodUid,
+    ips: Vec<IpAddr>,
+    verdict: (bool, Reason, bool),
+    findings: Vec<FindingGist>,
+}
+
+/// Answering, expected, and each address with whether its tenure is over.
+type StoreGist = (Option<bool>, bool, Vec<(IpAddr, bool)>);
+
+type FindingGist = (FindingCode, Option<StaleMode>, String, Severity, bool);
+
+fn finding(finding: &Finding) -> FindingGist {
+    (finding.code, finding.mode, finding.target.clone(), finding.severity, finding.carried)
+}
+
+impl Gist {
+    fn of(snapshot: &Snapshot) -> Self {
+        Self {
+            clusters: snapshot.clusters.iter().map(ClusterGist::of).collect(),
+            pods: snapshot.pods.iter().map(PodGist::of).collect(),
+            pods_fresh: snapshot.pods_fresh,
+            sources: snapshot.sources.iter().map(|source| (source.name, source.state)).collect(),
+            synced: snapshot.synced,
+        }
+    }
+}
+
+impl ClusterGist {
+    fn of(view: &ClusterView) -> Self {
+        let readiness = &view.readiness;
+        Self {
+            verdict: (readiness.verdict.ready, readiness.verdict.reason, readiness.verdict.carried),
+            counts: (readiness.active_stores, readiness.answering, readiness.unanswered_stores.clone()),
+            pd: (view.pd.reachable, view.pd.has_leader, view.pd.peers.iter().map(|peer| peer.reachable).collect()),
+            stores: view
+                .stores
+                .iter()
+                .map(|store| {
+                    let addresses = store.addresses.iter().map(|address| (address.ip, address.to.is_some())).collect();
+                    (store.answering, store.expected, addresses)
+                })
+                .collect(),
+            findings: readiness.findings.iter().map(finding).collect(),
+        }
+    }
+}
+
+impl PodGist {
+    fn of(view: &PodView) -> Self {
+        Self {
+            uid: view.record.uid.clone(),
+            ips: view.record.ips.clone(),
+            verdict: (view.verdict.ready, view.verdict.reason, view.verdict.carried),
+            findings: view.findings.iter().map(finding).collect(),
+        }
+    }
+}
+
+impl Judge {
+    /// Publishes what changed. Building a snapshot costs more than judging, so it is built at once only when a verdict, a
+    /// finding, a ping's outcome, an owner or a source changed, and otherwise at most every [`LOOK`].
+    pub(super) fn publish(&mut self, now: MonoTime, advance: &mut Advance) {
+        let look = self.looked_at.map(|at| at + LOOK);
+        let refresh = self.published_at.map(|at| at + REFRESH);
+        let pending = self.dirty && look.is_none_or(|at| at <= now);
+        if !(self.log.is_urgent() || pending || refresh.is_none_or(|at| at <= now)) {
+            advance.wake(if self.dirty { look } else { refresh });
+            advance.events = self.log.drain(self.generation);
+            return;
+        }
+        self.looked_at = Some(now);
+        let mut snapshot = self.snapshot(now);
+        let gist = Gist::of(&snapshot);
+        let changed = self.published.as_ref() != Some(&gist);
+        self.stale_ages |= self.dirty;
+        self.dirty = false;
+        if changed || (self.stale_ages && refresh.is_none_or(|at| at <= now)) {
+            self.generation += u64::from(changed);
+            snapshot.generation = self.generation;
+            self.published = Some(gist);
+            self.published_at = Some(now);
+            self.stale_ages = false;
+            advance.snapshot = Some(snapshot);
+        }
+        advance.events = self.log.drain(self.generation);
+    }
+
+    /// The world as of the last [`Judge::advance`].
+    pub fn snapshot(&self, now: MonoTime) -> Snapshot {
+        let policy = &self.settings.policy;
+        let lost = self.kernel_lost(now);
+        let mut clusters: Vec<_> = self.clusters.iter().map(|cluster| cluster.view(policy)).collect();
+        for cluster in &mut clusters {
+            cluster.readiness.findings.extend(lost.clone());
+        }
+        let cluster = |pod: &crate::pods::Pod| self.clusters.get(usize::from(pod.record.cluster.0));
+        let mut pods: Vec<_> = self.pods.values().filter_map(|pod| Some(pod.view(cluster(pod)?))).collect();
+        pods.sort_by(|a, b| (&a.record.pod, &a.record.uid).cmp(&(&b.record.pod, &b.record.uid)));
+        for pod in &mut pods {
+            // Lost details explain less; only inexact counters touch what is said about pods.
+            pod.findings.extend(lost.iter().filter(|finding| finding.severity >= Severity::Warning).cloned());
+        }
+        Snapshot {
+            node: self.settings.node.clone(),
+            generation: self.generation,
+            taken_at: now,
+            clusters,
+            pods,
+            pods_fresh: self.pods_at.is_some_and(|at| now.since(at) <= policy.window),
+            sources: self.sources.values().cloned().collect(),
+            synced: self.synced(),
+            kernel: self.kernel,
+        }
+    }
+
+    /// Every source has had its first answer or is marked absent.
+    fn synced(&self) -> bool {
+        let needed = [SourceName::Pods, SourceName::Pd, SourceName::Pings, SourceName::Kernel, SourceName::Inventory];
+        let absent = |name| self.sources.get(&name).is_some_and(|view| view.state == SourceState::Absent);
+        needed.into_iter().all(|name| match name {
+            _ if absent(name) => true,
+            SourceName::Pods => self.pods_at.is_some(),
+            SourceName::Pd => self.clusters.iter().all(Cluster::pd_asked),
+            SourceName::Pings => self.clusters.iter().all(Cluster::pinged_or_listless),
+            SourceName::Inventory => self.sampled.is_some() || self.settings.kernel_off,
+            _ => self.sources.contains_key(&name) || self.settings.kernel_off,
+        })
+    }
+
+    fn kernel_lost(&self, now: MonoTime) -> Option<Finding> {
+        let (since, last, lost, counters) = self.kernel_loss?;
+        (now.since(last) <= self.settings.policy.window).then(|| Finding {
+            code: FindingCode::KernelEventsLost,
+            mode: None,
+            target: String::new(),
+            since,
+            confirms_at: None,
+            message: if counters {
+                "the kernel's counters overflowed: attempts were missed".into()
+            } else {
+                "details of connections were dropped; counts are exact".into()
+            },
+            evidence: format!("{lost} lost"),
+            remedy: Remedy {
+                now: "nothing, if it was a short storm".into(),
+                prevent: "fewer clients on the watched ports of this node".into(),
+            },
+            severity: if counters { Severity::Warning } else { Severity::Info },
+            carried: false,
+        })
+    }
+}

@@ -1,0 +1,333 @@
+//! The sockets of one container, put together from details and inventory samples.
+//!
+//! The two reconcile each other: a complete sample that does not list a socket ends it (a missed close leaves no ghost),
+//! and one that lists an unknown socket adds it (a missed open hides nothing).
+
+use crate::{
+    classify,
+    connection::{ConnectionChange, ConnectionEvent, ConnectionOutcome, SocketId, SocketSample, TcpState},
+    time::MonoTime,
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::SocketAddr,
+    time::Duration,
+};
+
+/// Sockets of one container that are tracked. A Server has up to 32 channels per Store; what is beyond is counted.
+pub(crate) const MAX_SOCKETS: usize = 1024;
+
+/// Ended connections of one container that are remembered for the connection table.
+const MAX_ENDED: usize = 32;
+
+/// A connection that was quiet this long before its last use counts as idle.
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
+
+/// What identifies a socket while it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Id(SocketId),
+    Tuple(SocketAddr, SocketAddr),
+}
+
+/// When payload last arrived: known exactly, or only between two samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// It was not before this: certain enough to excuse.
+    pub(crate) earliest: Option<MonoTime>,
+    /// It was not after this: late enough to accuse nobody.
+    pub(crate) latest: Option<MonoTime>,
+}
+
+impl Received {
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.earliest = self.earliest.max(other.earliest);
+        self.latest = self.latest.max(other.latest);
+    }
+}
+
+/// A client socket of a container.
+#[derive(Clone, Debug)]
+pub(crate) struct Socket {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) state: TcpState,
+    /// When it was begun; `None` if it is older than this agent's eyes.
+    pub(crate) begun: Option<MonoTime>,
+    pub(crate) first_seen: MonoTime,
+    pub(crate) last_seen: MonoTime,
+    pub(crate) established: Option<MonoTime>,
+    pub(crate) bytes_received: Option<u64>,
+    pub(crate) received: Received,
+    pub(crate) unanswered: u64,
+    pub(crate) retransmits: u8,
+    pub(crate) retransmits_total: u64,
+    pub(crate) resets: u64,
+    pub(crate) rtt: Option<Duration>,
+    /// The last time that anything was sent or received, as sampled.
+    pub(crate) last_used: Option<MonoTime>,
+    /// Since when it waits for an answer.
+    pub(crate) stuck_since: Option<MonoTime>,
+    /// When that last counted as a failed attempt.
+    pub(crate) stuck_counted: Option<MonoTime>,
+    pub(crate) outcome: Option<ConnectionOutcome>,
+    pub(crate) ended: Option<MonoTime>,
+}
+
+impl Socket {
+    fn new(local: SocketAddr, remote: SocketAddr, state: TcpState, at: MonoTime) -> Self {
+        Self {
+            local,
+            remote,
+            state,
+            begun: None,
+            first_seen: at,
+            last_seen: at,
+            established: None,
+            bytes_received: None,
+            received: Received::default(),
+            unanswered: 0,
+            retransmits: 0,
+            retransmits_total: 0,
+            resets: 0,
+            rtt: None,
+            last_used: None,
+            stuck_since: None,
+            stuck_counted: None,
+            outcome: None,
+            ended: None,
+        }
+    }
+
+    /// The instant that decides whose the connection is.
+    pub(crate) fn origin(&self) -> MonoTime {
+        self.begun.unwrap_or(self.first_seen)
+    }
+
+    /// It has data that the peer does not acknowledge, and sends it again.
+    pub(crate) fn holds_unanswered(&self) -> bool {
+        self.state != TcpState::SynSent && self.unanswered > 0 && self.retransmits > 0
+    }
+
+    /// Enough retransmissions for "stuck": chance loss is over by then.
+    fn retransmits_enough(&self) -> bool {
+        self.retransmits >= if self.state == TcpState::SynSent { 2 } else { 3 }
+    }
+
+    /// Stuck for at least `at_least` at `at`.
+    pub(crate) fn stuck(&self, at: MonoTime, at_least: Duration) -> bool {
+        self.retransmits_enough() && self.stuck_since.is_some_and(|since| at.since(since) >= at_least)
+    }
+}
+
+/// What became of a connection, for failure accrual that the counters cannot do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// A dial succeeded after at least one SYN was sent again.
+    SlowEstablish { at: MonoTime, remote: SocketAddr },
+    /// A connection died at its first use after this long a silence.
+    IdleDrop { at: MonoTime, remote: SocketAddr, idle: Duration },
+}
+
+/// The sockets of one container.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sockets {
+    live: BTreeMap<Key, Socket>,
+    ended: VecDeque<Socket>,
+    dropped: u64,
+}
+
+/// A dial whose SYN was answered no sooner was sent twice: the first repetition comes after one second.
+const SYN_REPEATED: Duration = Duration::from_millis(950);
+
+impl Sockets {
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Socket> {
+        self.live.values()
+    }
+
+    pub(crate) fn live_mut(&mut self) -> impl Iterator<Item = &mut Socket> {
+        self.live.values_mut()
+    }
+
+    pub(crate) fn ended(&self) -> impl Iterator<Item = &Socket> {
+        self.ended.iter()
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Applies a detail.
+    pub(crate) fn event(&mut self, event: &ConnectionEvent) -> Option<Noted> {
+        let key = self.key(event.socket, event.local, event.remote);
+        let socket = self.entry(key, event)?;
+        socket.last_seen = socket.last_seen.max(event.at);
+        if event.local.port() != 0 {
+            socket.local = event.local;
+        }
+        match event.what {
+            ConnectionChange::Begun => {
+                // The kernel gives a freed socket's address to the next one.
+                *socket = Socket::new(event.local, event.remote, TcpState::SynSent, event.at);
+                socket.begun = Some(event.at);
+                socket.stuck_since = Some(event.at);
+                None
+            }
+            ConnectionChange::Established { begun } => {
+                socket.begun = begun.or(socket.begun);
+                let repeated = socket.state == TcpState::SynSent && socket.retransmits > 0
+                    || socket.begun.is_some_and(|begun| event.at.since(begun) >= SYN_REPEATED);
+                socket.state = TcpState::Established;
+                socket.established = Some(event.at);
+                socket.outcome = Some(ConnectionOutcome::Established);
+                socket.retransmits = 0;
+                socket.stuck_since = None;
+                repeated.then_some(Noted::SlowEstablish { at: event.at, remote: event.remote })
+            }
+            ConnectionChange::Failed { begun, evidence } => {
+                socket.begun = begun.or(socket.begun);
+                socket.outcome = Some(classify::attempt(&evidence));
+                self.end(key, event.at);
+                None
+            }
+            ConnectionChange::Ended { begun, evidence, bytes_received } => {
+                socket.begun = begun.or(socket.begun);
+                let outcome = classify::ending(&evidence);
+                socket.outcome = Some(outcome);
+                if let (Some(now), before) = (bytes_received, socket.bytes_received.unwrap_or(0))
+                    && now > before
+                {
+                    socket.received.latest = Some(event.at);
+                }
+                let dropped = matches!(
+                    outcome,
+                    ConnectionOutcome::Reset | ConnectionOutcome::UserTimeout | ConnectionOutcome::Stalled
+                );
+                // Silence takes a while to be noticed: what counts is how long it was quiet before the last use.
+                let first_use = socket.stuck_since.unwrap_or(event.at);
+                let idle = socket.last_used.map(|used| first_use.since(used)).filter(|idle| dropped && *idle >= IDLE);
+                let remote = socket.remote;
+                self.end(key, event.at);
+                idle.map(|idle| Noted::IdleDrop { at: event.at, remote, idle })
+            }
+            ConnectionChange::ResetReceived { .. } | ConnectionChange::ResetSent { .. } => {
+                socket.resets = socket.resets.saturating_add(1);
+                None
+            }
+            ConnectionChange::Retransmit { state, count } => {
+                socket.state = state;
+                socket.retransmits = socket.retransmits.max(count);
+                socket.retransmits_total = socket.retransmits_total.saturating_add(1);
+                socket.stuck_since.get_or_insert(event.at);
+                None
+            }
+            ConnectionChange::ErrorReported { .. } => None,
+        }
+    }
+
+    fn key(&self, id: SocketId, local: SocketAddr, remote: SocketAddr) -> Key {
+        if id == SocketId::default() {
+            // The fallback does not know the id of a socket that details have named.
+            let known = self.live.iter().find(|(_, socket)| socket.local == local && socket.remote == remote);
+            known.map_or(Key::Tuple(local, remote), |(key, _)| *key)
+        } else {
+            Key::Id(id)
+        }
+    }
+
+    fn entry(&mut self, key: Key, event: &ConnectionEvent) -> Option<&mut Socket> {
+        let opens = matches!(event.what, ConnectionChange::Begun | ConnectionChange::Established { .. });
+        let ends = matches!(event.what, ConnectionChange::Failed { .. } | ConnectionChange::Ended { .. });
+        if self.live.get(&key).is_some_and(|socket| socket.remote != event.remote) {
+            self.live.remove(&key);
+        }
+        if !self.live.contains_key(&key) {
+            if !(opens || ends) {
+                return None;
+            }
+            if self.live.len() >= MAX_SOCKETS {
+                self.dropped = self.dropped.saturating_add(1);
+                return None;
+            }
+        }
+        Some(
+            self.live
+                .entry(key)
+                .or_insert_with(|| Socket::new(event.local, event.remote, TcpState::Established, event.at)),
+        )
+    }
+
+    fn end(&mut self, key: Key, at: MonoTime) {
+        if let Some(mut socket) = self.live.remove(&key) {
+            socket.ended = Some(at);
+            socket.state = TcpState::Close;
+            if self.ended.len() >= MAX_ENDED {
+                self.ended.pop_front();
+            }
+            self.ended.push_back(socket);
+        }
+    }
+
+    /// Applies one socket of a sample whose reading began at `at` and ended at `until`.
+    pub(crate) fn sample(&mut self, sample: &SocketSample, at: MonoTime, until: MonoTime) {
+        let key = self.key(sample.socket, sample.local, sample.remote);
+        if self.live.get(&key).is_some_and(|socket| socket.remote != sample.remote) {
+            self.live.remove(&key);
+        }
+        let known = self.live.contains_key(&key);
+        if !known && self.live.len() >= MAX_SOCKETS {
+            self.dropped = self.dropped.saturating_add(1);
+            return;
+        }
+        let socket = self.live.entry(key).or_insert_with(|| Socket::new(sample.local, sample.remote, sample.state, at));
+        let before = socket.last_seen;
+        socket.last_seen = until.max(before);
+        socket.local = sample.local;
+        socket.state = sample.state;
+        socket.rtt = sample.rtt.or(socket.rtt);
+        if let Some(bytes) = sample.bytes_received {
+            let grew = bytes > socket.bytes_received.unwrap_or(0);
+            if grew && known && socket.bytes_received.is_some() {
+                let earliest = sample.last_received.unwrap_or(before).max(before.min(until));
+                socket.received.merge(Received { earliest: Some(earliest), latest: Some(until) });
+            } else if grew {
+                // Seen for the first time: only the kernel's own stamp can tell when.
+                let exact = sample.last_received;
+                socket.received.merge(Received { earliest: exact, latest: exact.or(Some(until)) });
+            }
+            socket.bytes_received = Some(bytes);
+        }
+        socket.unanswered = sample.unanswered;
+        socket.retransmits = sample.retransmits;
+        let waiting = sample.state == TcpState::SynSent
+            || (sample.unanswered > 0 && (sample.retransmitting || sample.retransmits > 0));
+        if waiting && sample.retransmits > 0 {
+            let lower = at - waited_at_least(sample.state, sample.retransmits);
+            let since = socket.stuck_since.unwrap_or(lower);
+            socket.stuck_since = Some(since.min(lower));
+        } else if !waiting {
+            socket.stuck_since = None;
+            socket.stuck_counted = None;
+            // What is in flight is the use itself; how long it was quiet before must stay known.
+            socket.last_used = sample.last_received.max(sample.last_sent).or(socket.last_used);
+        }
+    }
+
+    /// Ends what a complete sample that began at `at` does not list.
+    pub(crate) fn reconcile(&mut self, at: MonoTime) {
+        let gone: Vec<_> = self.live.iter().filter(|(_, socket)| socket.last_seen < at).map(|(key, _)| *key).collect();
+        for key in gone {
+            self.end(key, at);
+        }
+    }
+}
+
+/// The least time that so many retransmissions take: SYNs repeat after 1 s each on kernels with linear time-outs (others
+/// take longer); data repeats after at least 200 ms, doubled each time.
+fn waited_at_least(state: TcpState, retransmits: u8) -> Duration {
+    if state == TcpState::SynSent {
+        Duration::from_secs(u64::from(retransmits.min(4)))
+    } else {
+        Duration::from_millis(200) * ((1u32 << retransmits.min(8)) - 1)
+    }
+}

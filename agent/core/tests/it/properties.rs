@@ -1,0 +1,1 @@
+//! Disorder: whatever comes in whatever order, the judge stays bounded and does not panic.

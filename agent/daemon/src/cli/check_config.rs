@@ -1,0 +1,66 @@
+//! `check-config`, and the reading of the configuration for `run`.
+
+use super::{ConfigArgs, Exit, Failure, Output, exit::print};
+use crate::config::{self, Config, HealingMode, Mistakes, PodSource, Surroundings};
+use serde_json::json;
+use std::{io, process::ExitCode};
+
+/// The configuration, or all its mistakes.
+pub(super) fn load(args: &ConfigArgs) -> Result<Config, Failure> {
+    read(args).map_err(|mistakes| complaint(&mistakes))
+}
+
+fn read(args: &ConfigArgs) -> Result<Config, Mistakes> {
+    config::load(&args.config, &Surroundings::of_process(args.sets.clone()))
+}
+
+fn complaint(mistakes: &Mistakes) -> Failure {
+    let mut lines: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+    if mistakes.count() > 1 {
+        lines.push(format!("storewatch: {} mistakes in the configuration", mistakes.count()));
+    }
+    Failure::mistakes(lines)
+}
+
+/// Prints the effective configuration; as comments what of it this build does not do yet, and the mistakes of the pod
+/// list, which may change while the agent runs.
+pub(super) fn run(args: &ConfigArgs, output: Output, out: &mut dyn io::Write) -> Result<ExitCode, Failure> {
+    let result = read(args);
+    match (output, result) {
+        (Output::Table, Ok(config)) => {
+            let notes = not_offered(&config).into_iter().chain(crate::source::pods::mistakes(&config));
+            let notes: String = notes.map(|note| format!("# {note}\n")).collect();
+            print(&format!("{notes}{}", config.to_yaml()), out)?;
+        }
+        (Output::Json, Ok(config)) => print(&format!("{:#}\n", config.to_json()), out)?,
+        (Output::Table, Err(mistakes)) => return Err(complaint(&mistakes)),
+        (Output::Json, Err(mistakes)) => {
+            let list: Vec<_> = mistakes
+                .iter()
+                .map(|mistake| {
+                    json!({"place": mistake.place, "key": mistake.key, "value": mistake.value, "rule": mistake.rule})
+                })
+                .collect();
+            print(&format!("{:#}\n", json!({ "mistakes": list })), out)?;
+            return Ok(Exit::Wrong.into());
+        }
+    }
+    Ok(Exit::Done.into())
+}
+
+/// What is configured rightly and not offered by this build.
+fn not_offered(config: &Config) -> Vec<String> {
+    let mut notes = Vec::new();
+    match config.pods.source {
+        PodSource::Kubernetes => notes.push("pods.source: kubernetes"),
+        PodSource::Cri => notes.push("pods.source: cri"),
+        PodSource::File | PodSource::None => {}
+    }
+    if config.kubernetes.readiness_gate {
+        notes.push("kubernetes.readiness_gate: on");
+    }
+    if config.healing != HealingMode::Off {
+        notes.push("healing.mode other than off");
+    }
+    notes.into_iter().map(|what| format!("this build does not offer {what} yet")).collect()
+}

@@ -1,0 +1,148 @@
+//! What the tables need of the agent's JSON. Unknown fields are fine, absent ones mostly too: client and agent may be of
+//! different versions.
+
+use serde::Deserialize;
+use std::time::Duration;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Snapshot {
+    pub(super) node: String,
+    pub(super) generation: u64,
+    pub(super) readiness: Readiness,
+    #[serde(default)]
+    pub(super) pods: Vec<Pod>,
+    #[serde(default)]
+    pub(super) stores: Vec<Store>,
+    pub(super) pd: Pd,
+    #[serde(default)]
+    pub(super) sources: Vec<Source>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Readiness {
+    pub(super) ready: bool,
+    pub(super) status: String,
+    pub(super) reason: String,
+    #[serde(default)]
+    pub(super) message: String,
+    #[serde(default)]
+    pub(super) since_ms: Option<u64>,
+    #[serde(default)]
+    pub(super) age_ms: Option<u64>,
+    #[serde(default)]
+    pub(super) findings: Vec<String>,
+    #[serde(default)]
+    pub(super) clusters: Vec<ClusterReadiness>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ClusterReadiness {
+    pub(super) cluster: String,
+    pub(super) status: String,
+    pub(super) reason: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Pod {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) uid: String,
+    #[serde(default)]
+    pub(super) cluster: Option<String>,
+    #[serde(default)]
+    pub(super) workload: Option<String>,
+    pub(super) ready: bool,
+    pub(super) status: String,
+    pub(super) reason: String,
+    #[serde(default)]
+    pub(super) message: String,
+    #[serde(default)]
+    pub(super) since: Option<String>,
+    #[serde(default)]
+    pub(super) findings: Vec<Finding>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Finding {
+    pub(super) code: String,
+    #[serde(default)]
+    pub(super) mode: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Store {
+    #[serde(default)]
+    pub(super) cluster: Option<String>,
+    pub(super) label: String,
+    pub(super) address: String,
+    #[serde(default)]
+    pub(super) reported_state: Option<String>,
+    #[serde(default)]
+    pub(super) answering: Option<bool>,
+    #[serde(default)]
+    pub(super) last_ping: Option<Ping>,
+    #[serde(default)]
+    pub(super) findings: Vec<Finding>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Ping {
+    pub(super) outcome: String,
+    pub(super) age_ms: u64,
+    #[serde(default)]
+    pub(super) dns_ms: Option<f64>,
+    #[serde(default)]
+    pub(super) connect_ms: Option<f64>,
+    #[serde(default)]
+    pub(super) http2_ms: Option<f64>,
+    #[serde(default)]
+    pub(super) rpc_ms: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Pd {
+    pub(super) reachable: Option<bool>,
+    pub(super) has_leader: Option<bool>,
+    #[serde(default)]
+    pub(super) peers: Vec<Peer>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Peer {
+    pub(super) address: String,
+    pub(super) reachable: Option<bool>,
+    #[serde(default)]
+    pub(super) last_error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Source {
+    pub(super) name: String,
+    pub(super) state: String,
+    #[serde(default)]
+    pub(super) detail: String,
+    #[serde(default)]
+    pub(super) lost: u64,
+    #[serde(default)]
+    pub(super) age_ms: Option<u64>,
+}
+
+impl Finding {
+    /// `StaleTransport(dialing)`.
+    pub(super) fn show(&self) -> String {
+        match &self.mode {
+            Some(mode) => format!("{}({mode})", self.code),
+            None => self.code.clone(),
+        }
+    }
+}
+
+impl Ping {
+    /// All phases together; `None` when none was timed.
+    pub(super) fn total(&self) -> Option<Duration> {
+        let phases = [self.dns_ms, self.connect_ms, self.http2_ms, self.rpc_ms];
+        let sum: Option<f64> = phases.into_iter().flatten().reduce(|a, b| a + b);
+        sum.and_then(|millis| Duration::try_from_secs_f64(millis / 1000.0).ok())
+    }
+}

@@ -1,0 +1,105 @@
+//! Start, signals, restart, and what is in the way of a start.
+
+use crate::daemon::{Daemon, Storage, configure, exchange, free_port, spawn};
+use nix::sys::signal::Signal;
+use std::{
+    io::Write,
+    net::{TcpListener, TcpStream},
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+};
+
+#[test]
+fn it_starts_answers_everywhere_drains_and_leaves_nothing() {
+    let storage = Storage::start();
+    let mut daemon = Daemon::start(&storage);
+    daemon.until("/readyz", |code, _| code == 200);
+    daemon.until("/readiness", |code, body| code == 200 && body["status"] == "Ready" && body["active_stores"] == 3);
+    assert_eq!(daemon.get("/livez").unwrap().0, 200);
+
+    let mode = std::fs::metadata(daemon.socket()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "the admin socket is for root alone");
+    let (code, body) = exchange(UnixStream::connect(daemon.socket()).unwrap(), "/v1/snapshot").unwrap();
+    assert_eq!(code, 200);
+    let snapshot: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(snapshot["node"], "node-a");
+    assert_eq!(snapshot["stores"].as_array().unwrap().len(), 3);
+    assert_eq!(snapshot["pods"][0]["name"], "server-0");
+
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.ended().code(), Some(0), "{}", daemon.log());
+    assert!(!daemon.socket().exists(), "its socket file outlived it");
+    assert!(!daemon.log().contains("panicked"), "{}", daemon.log());
+}
+
+#[test]
+fn a_second_signal_aborts() {
+    let storage = Storage::start();
+    let mut daemon = Daemon::start(&storage);
+    daemon.until("/livez", |code, _| code == 200);
+    // A request that never ends keeps the draining open.
+    let mut stuck = TcpStream::connect(("127.0.0.1", daemon.probe)).unwrap();
+    stuck.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nX-Half").unwrap();
+    daemon.signal(Signal::SIGTERM);
+    while TcpStream::connect(("127.0.0.1", daemon.probe)).is_ok() {
+        std::thread::yield_now();
+    }
+    daemon.signal(Signal::SIGTERM);
+    let status = daemon.ended();
+    assert_eq!(status.code(), Some(1), "{}", daemon.log());
+}
+
+#[test]
+fn a_port_in_use_is_one_line_and_exit_code_1() {
+    let storage = Storage::start();
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let config = configure(folder.path(), &storage, taken.local_addr().unwrap().port(), "");
+    let status = spawn(&config).wait().unwrap();
+    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("listen.probe") && log.contains("in use"), "{log}");
+    assert_eq!(log.lines().count(), 1, "{log}");
+}
+
+#[test]
+fn a_second_agent_on_the_same_socket_is_refused_and_a_dead_socket_is_replaced() {
+    let storage = Storage::start();
+    let mut daemon = Daemon::start(&storage);
+    daemon.until("/livez", |code, _| code == 200);
+
+    let second = tempfile::tempdir().unwrap();
+    let config = configure(second.path(), &storage, free_port(), "");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let own = second.path().join("admin.sock").display().to_string();
+    std::fs::write(&config, text.replace(&own, &daemon.socket().display().to_string())).unwrap();
+    let status = spawn(&config).wait().unwrap();
+    let log = std::fs::read_to_string(second.path().join("log")).unwrap();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("listen.admin_socket"), "{log}");
+    assert_eq!(daemon.get("/livez").unwrap().0, 200, "the first one goes on");
+
+    daemon.signal(Signal::SIGKILL);
+    daemon.ended();
+    assert!(daemon.socket().exists());
+    daemon.start_again();
+    daemon.until("/readiness", |code, body| code == 200 && body["status"] == "Ready");
+    let (code, _) = exchange(UnixStream::connect(daemon.socket()).unwrap(), "/v1/pods").unwrap();
+    assert_eq!(code, 200);
+}
+
+#[test]
+fn a_restart_is_no_evidence() {
+    let storage = Storage::start();
+    let mut daemon = Daemon::start(&storage);
+    daemon.until("/readiness/pods/graph/server-0", |code, body| code == 200 && body["status"] == "Ready");
+    for _ in 0..3 {
+        daemon.signal(Signal::SIGKILL);
+        daemon.ended();
+        daemon.start_again();
+        // From the first answer on, at no time does the pod leave.
+        daemon.until("/readiness/pods/graph/server-0", |code, body| {
+            assert_eq!(code, 200, "a restart took the pod out: {body}");
+            body["status"] == "Ready"
+        });
+    }
+}

@@ -1,0 +1,8 @@
+//! The agent and the demo as processes: what start, faults, signals and restarts look like from outside.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+mod daemon;
+mod demo;
+mod life;
+mod storage;
