@@ -103,7 +103,7 @@ struct Client {
     next: MonoTime,
 }
 
-pub struct Node {
+pub(crate) struct Node {
     script: Script,
     now: MonoTime,
     judge: Judge,
@@ -135,12 +135,12 @@ pub struct Node {
     paused: bool,
     told: BTreeMap<String, String>,
     findings: BTreeMap<String, BTreeSet<String>>,
-    pub output: String,
+    pub(crate) output: String,
 }
 
 impl Node {
     /// Plays a whole script and gives what the judge said.
-    pub fn play(script: Script) -> String {
+    pub(crate) fn play(script: Script) -> String {
         let start = MonoTime::from_millis(1_000_000);
         let judge = Judge::new(settings(&script), start);
         let mut node = Self {
