@@ -35,6 +35,9 @@ const RETRY: Duration = Duration::from_millis(250);
 /// Least distance between two rounds that the kernel's news trigger.
 const TRIGGER_SPACING: Duration = Duration::from_millis(500);
 
+/// How long a Store's former address that another Store has now is worth telling: clients may still go there.
+const REUSE_MEMORY: Duration = Duration::from_secs(3600);
+
 /// Pings in a row without an answer before a Store is called down or hung.
 const SILENT: u32 = 2;
 
@@ -594,7 +597,8 @@ impl Cluster {
             }
             for (address, tenure) in self.ownership.of(*key) {
                 let other = self.ownership.present_owner(address).filter(|other| other != key);
-                let shown = other.filter(|_| tenure.claimed() || tenure.ended.is_some());
+                let recent = tenure.ended.is_none_or(|ended| now.since(ended) <= REUSE_MEMORY);
+                let shown = other.filter(|_| recent);
                 let seen = |other: TargetKey| self.ownership.tenure(other, address).and_then(|t| t.identity.clone());
                 if let Some((other, (_, at))) = shown.and_then(|other| Some((other, seen(other)?))) {
                     for target in [*key, other] {

@@ -23,7 +23,7 @@ use crate::{
     stale::{self, StaleEntry},
     table::{ConnectionView, OwnerView, Via},
     time::MonoTime,
-    verdict::{Finding, FindingCode, Reason, Remedy, Severity, Status, Verdict},
+    verdict::{Finding, FindingCode, Reason, Remedy, Severity, StaleMode, Status, Verdict},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -115,6 +115,8 @@ pub(crate) struct Pod {
     pub(crate) restored: bool,
     pub(crate) book: Book,
     findings: Vec<Finding>,
+    /// Findings from before a restart: they stand as long as the verdict does.
+    carried: Vec<Finding>,
     evidence_at: Option<MonoTime>,
     transitions: BTreeMap<Reason, u64>,
     proxied: BTreeSet<SocketAddr>,
@@ -133,6 +135,7 @@ impl Pod {
             restored: false,
             book: Book::default(),
             findings: Vec::new(),
+            carried: Vec::new(),
             evidence_at: None,
             transitions: BTreeMap::new(),
             proxied: BTreeSet::new(),
@@ -255,6 +258,8 @@ impl Pod {
         out.base = match node {
             Reason::NoStoreAnswers => self.no_store_answers(cluster, world, received, out),
             Reason::StoreAnswering | Reason::NoStoreRegistered => node,
+            // A restart must not turn "answering" into "passive only" for the moment until the first ping.
+            _ if self.restored && self.verdict.status == Status::Ready => Reason::NoEvidenceYet,
             _ if data_at.is_some() => Reason::PassiveOnly,
             _ if world.pods_absent && !self.listed => Reason::PodSourceAbsent,
             Reason::EvidenceExpired => Reason::EvidenceExpired,
@@ -349,12 +354,11 @@ impl Pod {
         }
         let proven_well = established.max(received.latest);
         if let Some(latch) = &mut self.reach {
-            let quiet =
-                !stuck && now.since(latch.last_activity.max(last_activity.unwrap_or(latch.since))) >= policy.window;
-            if let Some(at) = last_activity {
-                latch.carried &= at <= latch.last_activity;
-                latch.last_activity = latch.last_activity.max(at);
-            }
+            // A socket that is stuck is an attempt that goes on.
+            latch.last_activity =
+                if stuck { now } else { latch.last_activity.max(last_activity.unwrap_or(latch.since)) };
+            latch.carried &= counted == 0;
+            let quiet = now.since(latch.last_activity) >= policy.window;
             if quiet || proven_well.is_some_and(|at| at > latch.since) {
                 self.reach = None;
             }
@@ -474,9 +478,7 @@ impl Pod {
             }
         }
         for (target, facts) in &facts {
-            if facts.active() {
-                out.findings.extend(facts.findings(&draft, *target, cluster.node_word(*target), now));
-            }
+            out.findings.extend(facts.findings(&draft, *target, cluster.node_word(*target), now));
         }
         if !self.proxied.is_empty() {
             out.findings.push(draft.finding(
@@ -573,6 +575,13 @@ impl Pod {
             Status::Unknown => policy.ready_when_unknown(),
         };
         self.evidence_at = assessment.evidence_at;
+        if self.restored || self.reach.as_ref().is_some_and(|latch| latch.carried) {
+            let known: BTreeSet<_> = assessment.findings.iter().map(key).collect();
+            let missing = self.carried.iter().filter(|finding| !known.contains(&key(finding)));
+            assessment.findings.extend(missing.cloned().collect::<Vec<_>>());
+        } else {
+            self.carried.clear();
+        }
         for turn in self.book.settle(&mut assessment.findings) {
             let (code, target, from, to, message) = match turn {
                 Turn::Came(finding) => (finding.code, finding.target, None, Some(finding.code), finding.message),
@@ -690,7 +699,7 @@ impl Pod {
             },
             reach: self.reach.clone(),
             containers: self.containers.iter().map(|(key, container)| ContainerMemory::of(*key, container)).collect(),
-            findings: self.findings.iter().map(|f| (f.code, f.mode, f.target.clone(), f.since)).collect(),
+            findings: self.findings.clone(),
         }
     }
 
@@ -715,11 +724,17 @@ impl Pod {
             container.baselines.extend(baselines.into_iter().map(|(target, at, reading)| ((target, at), reading)));
             pod.containers.insert(key, container);
         }
-        for (code, mode, target, since) in findings {
-            pod.book.restore(code, mode, target, since);
+        for finding in findings {
+            pod.book.restore(key(&finding), finding.since);
+            pod.carried.push(Finding { carried: true, ..finding });
         }
         pod
     }
+}
+
+/// What makes a finding the same as before.
+fn key(finding: &Finding) -> (FindingCode, Option<StaleMode>, String) {
+    (finding.code, finding.mode, finding.target.clone())
 }
 
 /// A container that begins now: what its targets' clocks read already is not its doing.
