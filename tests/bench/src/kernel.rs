@@ -25,6 +25,7 @@ use storewatch_core::id::NetnsId;
 use storewatch_tests_kernel::{Actor, PREFIX, at, port, ready};
 
 const DIALS: u32 = 20_000;
+const ROUNDS: u32 = 8;
 const SOCKETS: u32 = 900;
 const READINGS: u64 = 10;
 
@@ -52,14 +53,20 @@ fn main() -> Result<()> {
         Ok(began.elapsed())
     };
     dial(unwatched, 2000)?; // warm
-    let bare = dial(unwatched, DIALS)?;
+    // The best of several short runs: whatever else the machine does only ever adds.
+    let best = |dial: &mut dyn FnMut(u16, u32) -> Result<Duration>, port: u16| -> Result<Duration> {
+        (0..ROUNDS).map(|_| dial(port, DIALS / ROUNDS)).try_fold(Duration::MAX, |best, time| Ok(best.min(time?)))
+    };
+    let bare = best(&mut dial, unwatched)?;
 
+    let before = resident()?;
     let source = KernelSource::open(Settings { ports: vec![watched], ..Settings::default() });
     let handle = source.handle();
     ensure!(!handle.hooks().is_empty(), "the programs could not be loaded: {:?}", source.reports());
+    println!("memory of the agent's process: {before} KiB before loading, {} KiB after", resident()?);
     handle.select(&Selected { cgroups: vec![], netns: vec![NetnsId(namespace.inum()?)] })?;
-    let without_stats = dial(unwatched, DIALS)?;
-    let watched_rate = dial(watched, DIALS)?;
+    let without_stats = best(&mut dial, unwatched)?;
+    let watched_rate = best(&mut dial, watched)?;
 
     let _stats = bpf::enable_stats()?;
     let empty = bpf::Empty::attach("inet_sock_set_state")?;
@@ -91,7 +98,7 @@ fn main() -> Result<()> {
             println!("{program}: {} events missed, since it ran already on that CPU", stats.missed);
         }
     }
-    let rate = |time: Duration| f64::from(DIALS) / time.as_secs_f64();
+    let rate = |time: Duration| f64::from(DIALS / ROUNDS) / time.as_secs_f64();
     println!();
     println!("connect+close per second, no agent          {:>10.0}", rate(bare));
     println!(
@@ -153,6 +160,12 @@ fn inventory(
         began.elapsed().as_secs_f64() * 1e3
     );
     Ok(())
+}
+
+fn resident() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
 }
 
 fn programs(handle: &KernelHandle) -> Result<Vec<ProgramStats>> {
