@@ -242,11 +242,6 @@ impl TargetFacts {
             .filter(|(count, _)| *count >= 2)
             .max()
     }
-
-    /// It has traffic or attempts within the window.
-    pub(crate) fn active(&self) -> bool {
-        self.active
-    }
 }
 
 /// What findings about one pod have in common.
@@ -323,7 +318,7 @@ impl Book {
     }
 
     /// Takes a begin back from an earlier run.
-    pub(crate) fn restore(&mut self, code: FindingCode, mode: Option<StaleMode>, target: String, since: MonoTime) {
-        self.since.insert((code, mode, target), since);
+    pub(crate) fn restore(&mut self, key: (FindingCode, Option<StaleMode>, String), since: MonoTime) {
+        self.since.insert(key, since);
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     stale::StaleEntry,
     time::MonoTime,
     topology::ListedStore,
-    verdict::{FindingCode, Reason, StaleMode},
+    verdict::{Finding, Reason},
 };
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -81,8 +81,8 @@ pub struct PodMemory {
     pub reach: Option<ReachLatch>,
     /// Its containers.
     pub containers: Vec<ContainerMemory>,
-    /// Since when its findings held: code, mode, label of the target.
-    pub findings: Vec<(FindingCode, Option<StaleMode>, String, MonoTime)>,
+    /// What stood out.
+    pub findings: Vec<Finding>,
 }
 
 /// A container.
@@ -149,8 +149,9 @@ impl Memory {
                     }
                 }
             }
-            for (_, _, _, since) in &mut pod.findings {
-                *since = map(*since);
+            for finding in &mut pod.findings {
+                finding.since = map(finding.since);
+                each(&mut finding.confirms_at, &mut map);
             }
         }
     }

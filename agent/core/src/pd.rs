@@ -80,9 +80,9 @@ impl Pd {
         let serving = report.peers.iter().any(|peer| peer.health_serving == Some(true));
         self.reachable = Some(alive);
         self.has_leader = Some(listed);
-        // Silence neither confirms nor denies an empty list.
+        // Silence neither confirms nor denies an empty list; and Stores that never count leave it empty.
         if let Some(list) = &report.list {
-            self.empty.set(list.is_empty(), report.ended);
+            self.empty.set(!list.iter().any(|store| store.state.pinged()), report.ended);
         }
         self.silent.set(!listed, report.ended);
         self.down.set(!alive, report.ended);

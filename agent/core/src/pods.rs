@@ -5,25 +5,18 @@
 //! is cut off (`AgentCannotReachStores`). Without any evidence of this run a verdict from before a restart stands.
 
 use crate::{
-    classify,
     cluster::Cluster,
     connection::ConnectionOutcome,
-    container::{Container, count_since},
+    container::Container,
     event::{Event, EventKind, EventLog},
-    findings::{Book, Draft, TargetFacts, Turn},
+    findings::{Book, Turn},
     guard::Member,
-    id::{ContainerKey, Role, TargetKey},
-    memory::{ContainerMemory, PodMemory, VerdictMemory},
-    ownership::Owner,
+    id::{ContainerKey, TargetKey},
     pod::PodRecord,
-    policy::{StaleTransportAction, VerdictPolicy},
-    rounds::RoundState,
-    snapshot::{Connections, Histogram, PodTargetView, PodView},
-    sockets::Received,
-    stale::{self, StaleEntry},
-    table::{ConnectionView, OwnerView, Via},
+    policy::VerdictPolicy,
+    snapshot::Histogram,
     time::MonoTime,
-    verdict::{Finding, FindingCode, Reason, Remedy, Severity, Status, Verdict},
+    verdict::{Finding, FindingCode, Reason, Remedy, Severity, StaleMode, Status, Verdict},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,6 +24,10 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+
+mod findings;
+mod publish;
+mod rules;
 
 /// Containers of one pod that are kept, listed and foreign together.
 const MAX_CONTAINERS: usize = 32;
@@ -115,6 +112,8 @@ pub(crate) struct Pod {
     pub(crate) restored: bool,
     pub(crate) book: Book,
     findings: Vec<Finding>,
+    /// Findings from before a restart: they stand as long as the verdict does.
+    carried: Vec<Finding>,
     evidence_at: Option<MonoTime>,
     transitions: BTreeMap<Reason, u64>,
     proxied: BTreeSet<SocketAddr>,
@@ -133,6 +132,7 @@ impl Pod {
             restored: false,
             book: Book::default(),
             findings: Vec::new(),
+            carried: Vec::new(),
             evidence_at: None,
             transitions: BTreeMap::new(),
             proxied: BTreeSet::new(),
@@ -191,311 +191,6 @@ impl Pod {
     pub(crate) fn dropped(&self) -> u64 {
         let containers = self.containers.values().map(|container| container.dropped + container.sockets.dropped());
         containers.fold(self.dropped, u64::saturating_add)
-    }
-
-    /// Applies the rules to this pod.
-    pub(crate) fn assess(&mut self, cluster: &Cluster, world: &World<'_>) -> Assessment {
-        let World { now, policy, .. } = *world;
-        let since = now - policy.window;
-        for container in self.containers.values_mut() {
-            container.bracket(&cluster.address_pings, now, policy.window);
-        }
-        self.find_proxies(since);
-        let mut out = Assessment {
-            base: Reason::NoEvidenceYet,
-            leaves: None,
-            suspicions: BTreeSet::new(),
-            findings: Vec::new(),
-            live: true,
-            carried: false,
-            evidence_at: None,
-            wake: None,
-            contrasts: Vec::new(),
-            sample_at: None,
-        };
-        let received = self.received(cluster);
-        self.base(cluster, world, received, &mut out);
-        self.reach(cluster, world, received, &mut out);
-        self.stale(cluster, world, &mut out);
-        self.connection_findings(cluster, world, &mut out);
-        out
-    }
-
-    /// Payload from any Store that owns its address at present. While no list is known, the Stores' port tells a Store.
-    fn received(&self, cluster: &Cluster) -> Received {
-        let mut all = Received::default();
-        for (address, remote) in self.containers.values().flat_map(|container| &container.remotes) {
-            if cluster.is_store(*address) {
-                all.merge(remote.received);
-            }
-        }
-        all
-    }
-
-    /// Two containers of one pod that dial the same address: one of them is a proxy for the other.
-    fn find_proxies(&mut self, since: MonoTime) {
-        self.proxied.clear();
-        if self.containers.len() < 2 {
-            return;
-        }
-        let mut seen = BTreeSet::new();
-        for (address, remote) in self.containers.values().flat_map(|container| &container.remotes) {
-            let active = remote.established > 0 || remote.last_activity.is_some_and(|at| at >= since);
-            if active && !seen.insert(*address) {
-                self.proxied.insert(*address);
-            }
-        }
-    }
-
-    fn base(&self, cluster: &Cluster, world: &World<'_>, received: Received, out: &mut Assessment) {
-        let World { now, policy, .. } = *world;
-        let node = cluster.live_reason();
-        let data_at = received.latest.filter(|at| now.since(*at) <= policy.window);
-        out.evidence_at = cluster.evidence_at.max(received.latest);
-        out.base = match node {
-            Reason::NoStoreAnswers => self.no_store_answers(cluster, world, received, out),
-            Reason::StoreAnswering | Reason::NoStoreRegistered => node,
-            _ if data_at.is_some() => Reason::PassiveOnly,
-            _ if world.pods_absent && !self.listed => Reason::PodSourceAbsent,
-            Reason::EvidenceExpired => Reason::EvidenceExpired,
-            _ => Reason::NoEvidenceYet,
-        };
-        out.live = out.base.status() != Status::Unknown;
-    }
-
-    fn no_store_answers(
-        &self,
-        cluster: &Cluster,
-        world: &World<'_>,
-        received: Received,
-        out: &mut Assessment,
-    ) -> Reason {
-        let World { now, policy, .. } = *world;
-        if cluster.never_proved() {
-            return Reason::NoEvidenceYet;
-        }
-        let recent = received.latest.is_some_and(|at| now.since(at) <= 2 * policy.inventory_interval);
-        let since_the_first_failure = received.earliest.is_some_and(|at| Some(at) >= cluster.rounds.first_failed);
-        if recent && since_the_first_failure {
-            let draft = self.draft(world);
-            out.findings.push(draft.finding(
-                FindingCode::AgentCannotReachStores,
-                "",
-                Severity::Warning,
-                "this pod exchanges data with a store, but no store answers this node's own pings".into(),
-                "data arrived since the first round without an answer".into(),
-                Remedy {
-                    now: "let the agent reach the stores: a network policy or a firewall may select it".into(),
-                    prevent: "allow the agent's node address on the stores' port".into(),
-                },
-            ));
-            return Reason::PassiveOnly;
-        }
-        if let RoundState::Failing { began, ended } = cluster.rounds.state
-            && self.verdict.reason != Reason::NoStoreAnswers
-            && world.inventory
-            && world.sampled.is_none_or(|at| at < began)
-            && now < ended + INVENTORY_WAIT
-        {
-            out.wake = Some(ended + INVENTORY_WAIT);
-            return self.verdict.reason;
-        }
-        Reason::NoStoreAnswers
-    }
-
-    fn reach(&mut self, cluster: &Cluster, world: &World<'_>, received: Received, out: &mut Assessment) {
-        let World { now, policy, .. } = *world;
-        let since = now - policy.window;
-        let mut counted = 0;
-        let mut containers = BTreeSet::new();
-        let mut established = None;
-        let mut last_activity = None;
-        let mut stuck = false;
-        let mut silent_flow = false;
-        for (key, container) in &self.containers {
-            for (address, remote) in &container.remotes {
-                let Some(target) = cluster.ownership.present_owner(*address).filter(|key| key.role() == Role::Store)
-                else {
-                    continue;
-                };
-                if remote.wants_contrast() {
-                    out.contrasts.push(((target, *address), CONTRAST));
-                }
-                last_activity = last_activity.max(remote.last_begun).max(remote.failed.back().map(|(at, _, _)| *at));
-                if self.proxied.contains(address) {
-                    continue;
-                }
-                established = established.max(remote.last_established);
-                let attempts = remote.counted(since).count();
-                if attempts > 0 {
-                    counted += attempts;
-                    containers.insert(*key);
-                }
-            }
-            for socket in container.sockets.live() {
-                let to_store = cluster.is_store(socket.remote);
-                stuck |= to_store && socket.stuck(now, crate::container::STUCK_AFTER);
-                // Without byte counts a connection that is not waiting for anything may well be in use.
-                silent_flow |= to_store
-                    && socket.bytes_received.is_none()
-                    && socket.state == crate::connection::TcpState::Established
-                    && socket.stuck_since.is_none();
-                if to_store && let Some(since) = socket.stuck_since.filter(|_| socket.retransmits > 0) {
-                    let again = socket.stuck_counted.map(|at| at + crate::container::STUCK_AGAIN);
-                    let due = again.unwrap_or(since + crate::container::STUCK_AFTER);
-                    out.sample_at = Some(out.sample_at.map_or(due, |at| at.min(due)));
-                }
-            }
-        }
-        let proven_well = established.max(received.latest);
-        if let Some(latch) = &mut self.reach {
-            let quiet =
-                !stuck && now.since(latch.last_activity.max(last_activity.unwrap_or(latch.since))) >= policy.window;
-            if let Some(at) = last_activity {
-                latch.carried &= at <= latch.last_activity;
-                latch.last_activity = latch.last_activity.max(at);
-            }
-            if quiet || proven_well.is_some_and(|at| at > latch.since) {
-                self.reach = None;
-            }
-        } else if counted >= 2
-            && cluster.live_reason() == Reason::StoreAnswering
-            && !silent_flow
-            && proven_well.is_none_or(|at| now.since(at) > policy.window)
-        {
-            let last_activity = last_activity.unwrap_or(now);
-            self.reach = Some(ReachLatch { since: now, containers, last_activity, carried: false });
-        }
-        let failing = counted > 0 && proven_well.is_none_or(|at| now.since(at) > policy.window);
-        if failing || self.reach.is_some() {
-            out.suspicions.insert(Reason::PodCannotReachStores);
-        }
-        if let Some(latch) = &self.reach {
-            out.leaves = Some((Reason::PodCannotReachStores, latch.since));
-            out.carried = latch.carried;
-        }
-    }
-
-    fn stale(&mut self, cluster: &Cluster, world: &World<'_>, out: &mut Assessment) {
-        let World { now, policy, sampled, .. } = *world;
-        let mut facts = Vec::new();
-        for container in self.containers.values_mut() {
-            facts.extend(stale::evaluate(container, &cluster.ownership, policy, now, sampled));
-        }
-        let draft = self.draft(world);
-        let mut confirmed = None;
-        for fact in facts {
-            if fact.suspicion() {
-                // Whoever still serves there under the target's name would prove the sources wrong.
-                out.contrasts.push((fact.address(), STALE_CONTRAST));
-            }
-            if fact.target.role() == Role::Store {
-                if fact.suspicion() {
-                    out.suspicions.insert(Reason::StaleTransport);
-                }
-                let first = fact.confirmed().filter(|at| confirmed.is_none_or(|(first, _)| *at < first));
-                confirmed = first.map(|at| (at, fact.carried())).or(confirmed);
-            }
-            if fact.tells() {
-                out.findings.push(fact.finding(&draft, policy));
-            }
-        }
-        if let Some((since, carried)) = confirmed.filter(|_| policy.stale_transport == StaleTransportAction::NotReady) {
-            // Whichever of the two took the pod out stays its reason while it holds.
-            let reach_holds = out.leaves.is_some() && self.verdict.reason == Reason::PodCannotReachStores;
-            if !reach_holds {
-                out.leaves = Some((Reason::StaleTransport, since));
-                out.carried = carried;
-            }
-        }
-        self.strange_addresses(cluster, world, out);
-    }
-
-    /// Dials to addresses that nobody claims, and connections from before an address changed hands.
-    fn strange_addresses(&self, cluster: &Cluster, world: &World<'_>, out: &mut Assessment) {
-        let draft = self.draft(world);
-        let since = world.now - world.policy.window;
-        for container in self.containers.values() {
-            for (address, remote) in &container.remotes {
-                let failed = count_since(&remote.failed, since, |outcome| classify::counts_as_failure(*outcome));
-                let unclaimed = cluster.ownership.owner(*address, world.now) == Owner::Unknown;
-                let established = remote.last_established.is_some_and(|at| at >= since) || remote.established > 0;
-                if unclaimed
-                    && failed >= 2
-                    && !established
-                    && cluster.resolved()
-                    && cluster.is_store_port(address.port())
-                {
-                    out.findings.push(draft.finding(
-                        FindingCode::UnknownStoreAddress,
-                        "",
-                        Severity::Warning,
-                        format!("this pod dials {address}, which no source claims and where nothing answers"),
-                        format!("{failed} failed attempts within the window"),
-                        Remedy {
-                            now: format!("if a store had this address once: {}", draft.restart()),
-                            prevent: "-Dsun.net.inetaddr.ttl=30 in JAVA_OPTS; under a security manager Java 11 caches DNS \
-                                      answers for ever"
-                                .into(),
-                        },
-                    ));
-                }
-            }
-            for socket in container.sockets.live() {
-                let former = cluster.ownership.owner(socket.remote, socket.origin());
-                if let (Owner::Former(target), Some(owner)) = (former, cluster.ownership.present_owner(socket.remote)) {
-                    out.findings.push(draft.finding(
-                        FindingCode::IpReused,
-                        &target.to_string(),
-                        Severity::Warning,
-                        format!(
-                            "a connection to {} was begun when it was {target}'s; it is {owner}'s now",
-                            socket.remote
-                        ),
-                        "the connection is older than the change".into(),
-                        Remedy {
-                            now: draft.restart(),
-                            prevent:
-                                "a finite DNS cache (-Dsun.net.inetaddr.ttl=30 in JAVA_OPTS) and keep-alive".into(),
-                        },
-                    ));
-                }
-            }
-        }
-    }
-
-    fn connection_findings(&self, cluster: &Cluster, world: &World<'_>, out: &mut Assessment) {
-        let World { now, policy, .. } = *world;
-        let draft = self.draft(world);
-        let mut facts: BTreeMap<TargetKey, TargetFacts> = BTreeMap::new();
-        for (address, remote) in self.containers.values().flat_map(|container| &container.remotes) {
-            if let Some(target) = cluster.ownership.present_owner(*address) {
-                facts.entry(target).or_default().add(*address, remote, now, policy.window);
-            }
-        }
-        for (target, facts) in &facts {
-            if facts.active() {
-                out.findings.extend(facts.findings(&draft, *target, cluster.node_word(*target), now));
-            }
-        }
-        if !self.proxied.is_empty() {
-            out.findings.push(draft.finding(
-                FindingCode::AttemptsNotObservable,
-                "",
-                Severity::Info,
-                "a proxy in this pod answers for the stores: what the application sees is not what the network does".into(),
-                format!("{} addresses are dialled by two containers of the pod", self.proxied.len()),
-                Remedy {
-                    now: "nothing; verdicts rest on the node's own pings".into(),
-                    prevent: "exclude the stores' port from the proxy's redirection".into(),
-                },
-            ));
-        }
-        out.findings.extend(cluster.pd.view().findings);
-    }
-
-    fn draft(&self, world: &World<'_>) -> Draft<'_> {
-        Draft { record: &self.record, now: world.now, window: world.policy.window }
     }
 
     /// What the guard has to know.
@@ -573,6 +268,13 @@ impl Pod {
             Status::Unknown => policy.ready_when_unknown(),
         };
         self.evidence_at = assessment.evidence_at;
+        if self.restored || self.reach.as_ref().is_some_and(|latch| latch.carried) {
+            let known: BTreeSet<_> = assessment.findings.iter().map(key).collect();
+            let missing = self.carried.iter().filter(|finding| !known.contains(&key(finding)));
+            assessment.findings.extend(missing.cloned().collect::<Vec<_>>());
+        } else {
+            self.carried.clear();
+        }
         for turn in self.book.settle(&mut assessment.findings) {
             let (code, target, from, to, message) = match turn {
                 Turn::Came(finding) => (finding.code, finding.target, None, Some(finding.code), finding.message),
@@ -602,124 +304,11 @@ impl Pod {
             reason => cluster.message(reason),
         }
     }
+}
 
-    /// What is published about it.
-    pub(crate) fn view(&self, cluster: &Cluster) -> PodView {
-        let mut held: BTreeMap<Option<TargetKey>, Connections> = BTreeMap::new();
-        for socket in self.containers.values().flat_map(|container| container.sockets.live()) {
-            if socket.state == crate::connection::TcpState::SynSent {
-                continue;
-            }
-            let owner = cluster.ownership.owner(socket.remote, socket.origin());
-            let connections = held.entry(owner.target()).or_default();
-            match owner {
-                Owner::Current(_) => connections.current += 1,
-                Owner::Former(_) => connections.previous += 1,
-                Owner::Unknown => connections.unknown += 1,
-            }
-        }
-        let keys: BTreeSet<_> = self.counters.keys().chain(held.keys()).copied().collect();
-        let none = TargetCounters::default();
-        PodView {
-            record: Arc::clone(&self.record),
-            verdict: self.verdict.clone(),
-            findings: self.findings.clone(),
-            evidence_at: self.evidence_at,
-            targets: keys
-                .into_iter()
-                .map(|target| {
-                    let counters = self.counters.get(&target).unwrap_or(&none);
-                    PodTargetView {
-                        target,
-                        connects: counters.connects.iter().map(|(outcome, count)| (*outcome, *count)).collect(),
-                        endings: counters.endings.iter().map(|(outcome, count)| (*outcome, *count)).collect(),
-                        resets_received: counters.resets_received,
-                        resets_sent: counters.resets_sent,
-                        retransmits: counters.retransmits,
-                        connections: held.get(&target).copied().unwrap_or_default(),
-                        connect_duration: counters.connect_duration,
-                    }
-                })
-                .collect(),
-            transitions: self.transitions.iter().map(|(reason, count)| (*reason, *count)).collect(),
-        }
-    }
-
-    /// Its connections, live ones and those that ended lately.
-    pub(crate) fn connections<'a>(&'a self, cluster: &'a Cluster) -> impl Iterator<Item = ConnectionView> + 'a {
-        let sockets =
-            self.containers.values().flat_map(|container| container.sockets.live().chain(container.sockets.ended()));
-        sockets.map(|socket| {
-            let owner = cluster.ownership.owner(socket.remote, socket.origin());
-            ConnectionView {
-                cluster: self.record.cluster,
-                pod: self.record.pod.clone(),
-                uid: self.record.uid.clone(),
-                target: owner.target(),
-                local: socket.local,
-                remote: socket.remote,
-                owner: match owner {
-                    Owner::Current(_) => OwnerView::Current,
-                    Owner::Former(_) => OwnerView::Previous,
-                    Owner::Unknown => OwnerView::Unknown,
-                },
-                state: socket.state,
-                outcome: socket.outcome,
-                opened_at: socket.begun,
-                first_seen: socket.first_seen,
-                last_used: socket.last_used,
-                rtt: socket.rtt,
-                retransmits: socket.retransmits_total.max(socket.retransmits.into()),
-                resets: socket.resets,
-                bytes_received: socket.bytes_received,
-                via: if self.proxied.contains(&socket.remote) { Via::Proxy } else { Via::Direct },
-                ended: socket.ended,
-            }
-        })
-    }
-
-    /// What survives a restart.
-    pub(crate) fn memory(&self, cluster: Arc<str>) -> PodMemory {
-        PodMemory {
-            cluster,
-            record: PodRecord::clone(&self.record),
-            verdict: VerdictMemory {
-                reason: self.verdict.reason,
-                message: self.verdict.message.clone(),
-                since: self.verdict.since,
-            },
-            reach: self.reach.clone(),
-            containers: self.containers.iter().map(|(key, container)| ContainerMemory::of(*key, container)).collect(),
-            findings: self.findings.iter().map(|f| (f.code, f.mode, f.target.clone(), f.since)).collect(),
-        }
-    }
-
-    /// Takes back what an earlier run put away. Its verdict stands until this run's evidence says otherwise.
-    pub(crate) fn restore(memory: PodMemory, now: MonoTime) -> Self {
-        let PodMemory { cluster: _, record, verdict, reach, containers, findings } = memory;
-        let mut pod = Self::new(Arc::new(record), now);
-        pod.listed = false;
-        if verdict.reason.status() != Status::Unknown {
-            let VerdictMemory { reason, message, since } = verdict;
-            pod.restored = true;
-            pod.verdict = Verdict { carried: true, ..crate::cluster::verdict(reason, message, since) };
-        }
-        // A window without an attempt is one that somebody watched.
-        pod.reach = reach.map(|latch| ReachLatch { last_activity: now, carried: true, ..latch });
-        for ContainerMemory { key, first_seen, stale, baselines } in containers.into_iter().take(MAX_CONTAINERS) {
-            let mut container = Container::new(first_seen, false);
-            let carried = stale
-                .into_iter()
-                .map(|(target, address, entry)| ((target, address), StaleEntry { carried: true, ..entry }));
-            container.stale.extend(carried);
-            container.baselines.extend(baselines.into_iter().map(|(target, at, reading)| ((target, at), reading)));
-            pod.containers.insert(key, container);
-        }
-        for (code, mode, target, since) in findings {
-            pod.book.restore(code, mode, target, since);
-        }
-        pod
-    }
+/// What makes a finding the same as before.
+fn key(finding: &Finding) -> (FindingCode, Option<StaleMode>, String) {
+    (finding.code, finding.mode, finding.target.clone())
 }
 
 /// A container that begins now: what its targets' clocks read already is not its doing.

@@ -20,6 +20,7 @@ use crate::{
     },
 };
 use anyhow::{Context, Result, bail, ensure};
+use futures_util::future::BoxFuture;
 use prometheus_client::registry::Registry;
 use std::{process::ExitCode, sync::Arc, time::Duration};
 use storewatch_core::{
@@ -53,7 +54,7 @@ pub async fn run(config: Config) -> Result<ExitCode> {
     let (observations, receiver) = observe::channel();
     let (sender, clusters, kernel) = requests::channel(config.clusters.len());
 
-    start_sources(&mut tasks, &config, &observations, clusters, kernel)?;
+    start_sources(&mut tasks, &config, &observations, clusters, kernel, &stop)?;
     drop(observations);
     let wiring = Wiring { observations: receiver, requests: sender, publisher };
     let engine_stop = stop.clone();
@@ -95,14 +96,19 @@ pub async fn run(config: Config) -> Result<ExitCode> {
     }
 }
 
-/// Starts everything that observes. Each ends by itself once the engine no longer listens.
+/// Starts everything that observes, until `stop`.
 fn start_sources(
     tasks: &mut Tasks,
     config: &Config,
     observations: &ObservationSender,
     clusters: Vec<ClusterRequests>,
     requests: KernelRequests,
+    stop: &CancellationToken,
 ) -> Result<()> {
+    let mut observe = |name, source: BoxFuture<'static, Result<()>>| {
+        let stop = stop.clone();
+        tasks.spawn(name, async move { stop.run_until_cancelled(source).await.unwrap_or(Ok(())) });
+    };
     let cadence = Cadence {
         interval: config.ping.interval,
         idle_interval: config.ping.idle_interval,
@@ -112,21 +118,20 @@ fn start_sources(
         max_stores_per_round: usize::try_from(config.ping.max_stores_per_round)?,
     };
     let kernel = open_kernel(config)?;
-    let sender = observations.clone();
-    tasks.spawn("kernel source", kernel.run(sender, requests));
+    observe("kernel source", Box::pin(kernel.run(observations.clone(), requests)));
 
     let names = Arc::new(Names::default());
     let (look_ups, sender) = (Arc::clone(&names), observations.clone());
-    tasks.spawn(
+    observe(
         "dns source",
-        async move { Ok(look_ups.run(&Resolver::default(), cadence.dns_interval, &sender).await?) },
+        Box::pin(async move { Ok(look_ups.run(&Resolver::default(), cadence.dns_interval, &sender).await?) }),
     );
     let peers = config.clusters.iter().map(|cluster| cluster.pd_peers.clone()).collect();
     let (for_pd, sender) = (Arc::clone(&names), observations.clone());
-    tasks.spawn("pd source", async move { Ok(pd::run(cadence, peers, for_pd, sender).await?) });
+    observe("pd source", Box::pin(async move { Ok(pd::run(cadence, peers, for_pd, sender).await?) }));
     let sender = observations.clone();
-    tasks.spawn("pings source", async move { Ok(pings::run(cadence, clusters, names, sender).await?) });
-    tasks.spawn("pods source", PodsTask::new(config).run(observations.clone()));
+    observe("pings source", Box::pin(async move { Ok(pings::run(cadence, clusters, names, sender).await?) }));
+    observe("pods source", Box::pin(PodsTask::new(config).run(observations.clone())));
     Ok(())
 }
 

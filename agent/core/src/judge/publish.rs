@@ -4,7 +4,8 @@ use super::{Advance, Judge, LOOK, REFRESH};
 use crate::{
     cluster::Cluster,
     id::PodUid,
-    snapshot::{ClusterView, PodView, Snapshot},
+    pods::Pod,
+    snapshot::{ClusterView, Dropped, PodView, Snapshot},
     source::{SourceName, SourceState},
     time::MonoTime,
     verdict::{Finding, FindingCode, Reason, Remedy, Severity, StaleMode},
@@ -127,7 +128,7 @@ impl Judge {
         for cluster in &mut clusters {
             cluster.readiness.findings.extend(lost.clone());
         }
-        let cluster = |pod: &crate::pods::Pod| self.clusters.get(usize::from(pod.record.cluster.0));
+        let cluster = |pod: &Pod| self.clusters.get(usize::from(pod.record.cluster.0));
         let mut pods: Vec<_> = self.pods.values().filter_map(|pod| Some(pod.view(cluster(pod)?))).collect();
         pods.sort_by(|a, b| (&a.record.pod, &a.record.uid).cmp(&(&b.record.pod, &b.record.uid)));
         for pod in &mut pods {
@@ -144,6 +145,13 @@ impl Judge {
             sources: self.sources.values().cloned().collect(),
             synced: self.synced(),
             kernel: self.kernel,
+            unattributed: self.unattributed.iter().map(|(why, count)| (*why, *count)).collect(),
+            dropped: Dropped {
+                events: self.log.dropped(),
+                targets: self.clusters.iter().map(Cluster::dropped).fold(0, u64::saturating_add),
+                pods: self.dropped_pods,
+                evidence: self.pods.values().map(Pod::dropped).fold(0, u64::saturating_add),
+            },
         }
     }
 

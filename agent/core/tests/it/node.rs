@@ -103,7 +103,7 @@ struct Client {
     next: MonoTime,
 }
 
-pub struct Node {
+pub(crate) struct Node {
     script: Script,
     now: MonoTime,
     judge: Judge,
@@ -130,14 +130,17 @@ pub struct Node {
     details: bool,
     inventory: bool,
     late: bool,
+    /// This node's own pings get no answer.
+    blind: bool,
+    paused: bool,
     told: BTreeMap<String, String>,
     findings: BTreeMap<String, BTreeSet<String>>,
-    pub output: String,
+    pub(crate) output: String,
 }
 
 impl Node {
     /// Plays a whole script and gives what the judge said.
-    pub fn play(script: Script) -> String {
+    pub(crate) fn play(script: Script) -> String {
         let start = MonoTime::from_millis(1_000_000);
         let judge = Judge::new(settings(&script), start);
         let mut node = Self {
@@ -166,6 +169,8 @@ impl Node {
             details: true,
             inventory: true,
             late: false,
+            blind: false,
+            paused: false,
             told: BTreeMap::new(),
             findings: BTreeMap::new(),
             output: String::new(),
@@ -315,7 +320,7 @@ impl Node {
     }
 
     fn start_round(&mut self) {
-        if self.in_flight > 0 || self.targets.is_empty() || self.now < self.next_round {
+        if self.in_flight > 0 || self.targets.is_empty() || self.now < self.next_round || self.paused {
             return;
         }
         self.round += 1;
@@ -335,15 +340,16 @@ impl Node {
     fn ping(&self, target: TargetId, remote: Option<SocketAddr>, purpose: Purpose, fresh: bool) -> Ping {
         let millis = Duration::from_millis;
         let expected = self.targets.iter().find(|known| known.id == target).and_then(|target| target.identity.clone());
-        let (outcome, took, identity) = match remote.map(|remote| self.host(remote)) {
-            None => (PingOutcome::Unreachable, millis(1), None),
-            Some(Host::Serves(identity)) => {
-                let wrong = expected.is_some() && identity.is_some() && expected != identity;
-                (if wrong { PingOutcome::Identity } else { PingOutcome::Serving }, millis(3), identity)
-            }
-            Some(Host::Refused) => (PingOutcome::Refused, millis(1), None),
-            Some(Host::Silent | Host::Hung | Host::Gone) => (PingOutcome::Deadline, TIMEOUT, None),
-        };
+        let (outcome, took, identity) =
+            match remote.map(|remote| if self.blind { Host::Silent } else { self.host(remote) }) {
+                None => (PingOutcome::Unreachable, millis(1), None),
+                Some(Host::Serves(identity)) => {
+                    let wrong = expected.is_some() && identity.is_some() && expected != identity;
+                    (if wrong { PingOutcome::Identity } else { PingOutcome::Serving }, millis(3), identity)
+                }
+                Some(Host::Refused) => (PingOutcome::Refused, millis(1), None),
+                Some(Host::Silent | Host::Hung | Host::Gone) => (PingOutcome::Deadline, TIMEOUT, None),
+            };
         let hung = remote.is_some_and(|remote| self.host(remote) == Host::Hung);
         let connect = (hung || took < millis(4)).then(|| millis(1));
         Ping {
@@ -592,11 +598,13 @@ impl Node {
 
     fn sample(&mut self) -> InventorySample {
         let now = self.now;
+        let serves: BTreeSet<_> =
+            self.hosts.iter().filter(|(_, host)| matches!(host, Host::Serves(_))).map(|(at, _)| *at).collect();
         let sockets = self
             .connections
             .values_mut()
             .map(|connection| {
-                if connection.flows {
+                if connection.flows && serves.contains(&connection.remote) {
                     connection.bytes += 100;
                     connection.last_received = Some(now);
                 }
@@ -731,11 +739,13 @@ impl Node {
             "loss" => self.judge.observe(Observation::Loss(Loss {
                 source: SourceName::Kernel,
                 at: self.now,
-                lost: step.number(1),
-                counters: step.words.get(2).is_some(),
+                lost: step.number(2),
+                counters: step.words.get(3).is_some(),
             })),
             "details" => self.details = step.word(1) == "on",
             "inventory" => self.inventory = step.word(1) == "on",
+            "blind" => self.blind = step.word(1) == "on",
+            "pause" => self.paused = step.word(1) == "on",
             "late" => self.late = true,
             "restart" => self.restart(crate::script::seconds(step.word(1))),
             other => panic!("line {}: no such command: {other}", step.line),
@@ -815,12 +825,12 @@ fn finding(finding: &Finding) -> String {
     format!("{}{mode}{target} {}{carried}", finding.code.as_str(), finding.severity.as_str())
 }
 
-/// `NAME[#UID]@CGROUP[+CGROUP][:WORKLOAD]`; without a workload it is `server`, `:-` is none.
+/// `NAME[%UID]@CGROUP[+CGROUP][:WORKLOAD]`; without a workload it is `server`, `:-` is none.
 fn pod(text: &str) -> PodRecord {
     let (name, place) = text.split_once('@').unwrap_or_else(|| panic!("no cgroup: {text}"));
     let (cgroups, workload) = place.split_once(':').unwrap_or((place, "server"));
     let cgroups: Vec<u64> = cgroups.split('+').map(|number| number.parse().unwrap()).collect();
-    let (name, uid) = name.split_once('#').unwrap_or((name, name));
+    let (name, uid) = name.split_once('%').unwrap_or((name, name));
     PodRecord {
         cluster: ClusterId(0),
         pod: PodRef { namespace: "graph".into(), name: name.into() },

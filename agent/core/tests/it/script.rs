@@ -7,47 +7,47 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 /// One command at one time.
 #[derive(Clone, Debug)]
-pub struct Step {
-    pub at: Duration,
-    pub line: usize,
-    pub words: Vec<String>,
+pub(crate) struct Step {
+    pub(crate) at: Duration,
+    pub(crate) line: usize,
+    pub(crate) words: Vec<String>,
 }
 
 impl Step {
     /// The argument at `index`, or a failure that names the line.
-    pub fn word(&self, index: usize) -> &str {
+    pub(crate) fn word(&self, index: usize) -> &str {
         self.words.get(index).unwrap_or_else(|| panic!("line {}: word {index} is missing", self.line))
     }
 
-    pub fn rest(&self, from: usize) -> &[String] {
+    pub(crate) fn rest(&self, from: usize) -> &[String] {
         self.words.get(from..).unwrap_or_default()
     }
 
-    pub fn number(&self, index: usize) -> u64 {
+    pub(crate) fn number(&self, index: usize) -> u64 {
         self.word(index).parse().unwrap_or_else(|_| panic!("line {}: no number: {}", self.line, self.word(index)))
     }
 
-    pub fn address(&self, index: usize) -> SocketAddr {
+    pub(crate) fn address(&self, index: usize) -> SocketAddr {
         address(self.word(index)).unwrap_or_else(|| panic!("line {}: no address: {}", self.line, self.word(index)))
     }
 }
 
 /// `10.0.0.1` (the Stores' port) or `10.0.0.1:8686`.
-pub fn address(text: &str) -> Option<SocketAddr> {
+pub(crate) fn address(text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse().ok()?, 8500)))
 }
 
 /// A scenario file, read.
 #[derive(Debug, Default)]
-pub struct Script {
-    pub settings: BTreeMap<String, String>,
-    pub steps: Vec<Step>,
-    pub right: String,
-    pub text: String,
+pub(crate) struct Script {
+    pub(crate) settings: BTreeMap<String, String>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) right: String,
+    pub(crate) text: String,
 }
 
 impl Script {
-    pub fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let (body, right) = text.split_once("\n---\n").unwrap_or((text, ""));
         let mut script = Self { right: right.into(), text: body.into(), ..Self::default() };
         for (line, content) in (1..).zip(body.lines()) {
@@ -80,17 +80,17 @@ impl Script {
     }
 
     /// A duration among the settings.
-    pub fn setting(&self, key: &str, default: f64) -> Duration {
+    pub(crate) fn setting(&self, key: &str, default: f64) -> Duration {
         self.settings.get(key).map_or(Duration::from_secs_f64(default), |value| seconds(value))
     }
 
-    pub fn count(&self, key: &str, default: u32) -> u32 {
+    pub(crate) fn count(&self, key: &str, default: u32) -> u32 {
         self.settings.get(key).map_or(default, |value| value.parse().unwrap())
     }
 }
 
 /// `12`, `12.5` or `12.5s`.
-pub fn seconds(text: &str) -> Duration {
+pub(crate) fn seconds(text: &str) -> Duration {
     let number = text.trim_end_matches('s');
     Duration::from_secs_f64(number.parse().unwrap_or_else(|_| panic!("no number of seconds: {text}")))
 }

@@ -14,7 +14,7 @@ use storewatch_core::{
     pod::{PodRecord, Workload},
     policy::OnUnknown,
     snapshot::{
-        AddressView, ClusterView, Connections, Histogram, KernelCounters, LastPing, NodeReadiness, PdView, PeerView,
+        AddressView, ClusterView, Connections, Dropped, Histogram, KernelCounters, LastPing, NodeReadiness, PdView, PeerView,
         PodTargetView, PodView, Snapshot, SourceView, StoreView,
     },
     source::{SourceName, SourceState},
@@ -183,6 +183,8 @@ pub(crate) fn snapshot() -> Snapshot {
             .to_vec(),
         synced: true,
         kernel: KernelCounters { state: 7, ..KernelCounters::default() },
+        unattributed: Vec::new(),
+        dropped: Dropped::default(),
     }
 }
 
