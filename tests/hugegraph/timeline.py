@@ -41,6 +41,7 @@ class Row:
     sockets: dict[str, dict[str, int]]                   # server -> "10.124.0.11 syn-sent" -> count
     events: list[str] = dataclasses.field(default_factory=list)
     rest: dict[str, Second] = dataclasses.field(default_factory=dict)
+    snapshot: dict | None = None                         # the agent's own, whole, for a look back
 
 
 def verdict(code: int, body: dict, details: list[dict] | None = None) -> Verdict:
@@ -111,7 +112,7 @@ class Timeline:
         snapshot = self.agent.api("/v1/snapshot") if self.agent.process else None
         for pod in (snapshot or {}).get("pods", []):
             details[pod.get("name", "")] = pod.get("findings", [])
-        row = Row(second, verdict(*self.agent.readiness()), {}, {})
+        row = Row(second, verdict(*self.agent.readiness()), {}, {}, snapshot=snapshot)
         for server in self.oracle.servers:
             row.pods[server] = verdict(*self.agent.readiness(server), details.get(pod_name(server)))
             namespace = state.parts[server].namespace
