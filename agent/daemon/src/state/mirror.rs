@@ -215,6 +215,7 @@ names! {
         PdAuthRefused, KernelEventsLost, AttemptsNotObservable, GuardHeld, AgentCannotReachStores, UnknownStoreAddress,
     }
     ModeName of verdict::StaleMode { Dialing, Holding }
+    SeverityName of verdict::Severity { Info, Warning, Critical }
     SourceName of ownership::ClaimSource { Config, Pd, Dns, Endpoints, Identity }
 }
 
@@ -267,6 +268,19 @@ record! {
         clusters: Vec<memory::ClusterMemory>,
         pods: Vec<memory::PodMemory>,
     }
+    Finding of verdict::Finding {
+        code: verdict::FindingCode,
+        mode: Option<verdict::StaleMode>,
+        target: String,
+        since: MonoTime,
+        confirms_at: Option<MonoTime>,
+        message: String,
+        evidence: String,
+        remedy: verdict::Remedy,
+        severity: verdict::Severity,
+        carried: bool,
+    }
+    Remedy of verdict::Remedy { now: String, prevent: String }
     Verdict of memory::VerdictMemory { reason: verdict::Reason, message: String, since: MonoTime }
     Cluster of memory::ClusterMemory {
         name: Arc<str>,
@@ -299,7 +313,7 @@ record! {
         verdict: memory::VerdictMemory,
         reach: Option<pods::ReachLatch>,
         containers: Vec<memory::ContainerMemory>,
-        findings: Vec<(verdict::FindingCode, Option<verdict::StaleMode>, String, MonoTime)>,
+        findings: Vec<verdict::Finding>,
     }
     PodRecord of pod::PodRecord {
         cluster: id::ClusterId,

@@ -21,7 +21,7 @@ use storewatch_core::{
     stale::StaleEntry,
     time::MonoTime,
     topology::{ListedStore, ReportedState},
-    verdict::{FindingCode, Reason, StaleMode},
+    verdict::{FindingCode, Reason, Finding, Remedy, Severity, StaleMode},
 };
 
 const NODE: &str = "node-a";
@@ -178,7 +178,18 @@ fn everything() -> Memory {
         findings: ALL_FINDINGS
             .into_iter()
             .zip([None, Some(StaleMode::Dialing), Some(StaleMode::Holding)].into_iter().cycle())
-            .map(|(code, mode)| (code, mode, "1844095761336398711".to_owned(), at(63)))
+            .map(|(code, mode)| Finding {
+                code,
+                mode,
+                target: "1844095761336398711".to_owned(),
+                since: at(63),
+                confirms_at: Some(at(64)),
+                message: "what stands out".to_owned(),
+                evidence: "the numbers compared".to_owned(),
+                remedy: Remedy { now: "this".to_owned(), prevent: "that".to_owned() },
+                severity: Severity::Critical,
+                carried: true,
+            })
             .collect(),
     };
     let pods = ALL_REASONS.into_iter().enumerate().map(|(index, reason)| pod(index, reason)).collect();
