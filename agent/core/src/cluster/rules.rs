@@ -40,6 +40,8 @@ impl Cluster {
     pub(crate) fn message(&self, reason: Reason) -> String {
         let asked = self.answered_round.asked.len();
         match reason {
+            // The first answer decides before the first round is over.
+            Reason::StoreAnswering if asked == 0 => "a store answered".into(),
             Reason::StoreAnswering => format!("{} of {asked} stores answered", self.answering()),
             Reason::NoStoreAnswers => format!("0 of {asked} stores answered"),
             Reason::NoStoreRegistered => "PD lists no store".into(),

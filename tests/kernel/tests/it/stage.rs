@@ -1,6 +1,7 @@
 //! The scene that most cases share.
 
 use anyhow::{Context as _, Result, ensure};
+use std::time::Duration;
 use storewatch::{
     netns::{cgroup::Cgroup, topology::Topology},
     requests::Selected,
@@ -36,7 +37,11 @@ impl Stage {
         let cgroup = Cgroup::create(&format!("{PREFIX}-{}-{port}/kubepods/burstable/podaaaa/c1", std::process::id()))?;
         let client = Actor::start(ACTOR, &topology.client, Some(&cgroup))?;
         let server = Actor::start(ACTOR, &topology.server, None)?;
-        let watch = Watch::start(adjust(Settings { ports: vec![port], ..Settings::default() }));
+        let watch = Watch::start(adjust(Settings {
+            ports: vec![port],
+            counter_interval: Duration::from_millis(100),
+            ..Settings::default()
+        }));
         watch.handle.select(&Selected {
             cgroups: vec![CgroupId(cgroup.id()?)],
             netns: vec![NetnsId(topology.client.inum()?)],

@@ -92,6 +92,30 @@ fn counters_stay_exact_while_nobody_reads_the_details() -> Result<()> {
 }
 
 #[test]
+fn an_end_that_was_missed_is_told_when_the_socket_is_destroyed() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::new()?;
+        let netns = stage.netns()?;
+        stage.topology.blackhole()?;
+        stage.client.must(&format!("begin a {}", at(Topology::SERVER_V4, stage.port)))?;
+        stage.watch.until("the dial", |w| w.counted(netns, |what| *what == Counted::Begun) == 1).await?;
+        // The refusal comes while the programs look away; the socket is closed after.
+        stage.watch.handle.set_ports(&[])?;
+        stage.topology.lift_blackhole()?;
+        stage.client.must("poll a 5000")?;
+        ensure!(stage.watch.counted(netns, |what| matches!(what, Counted::Failed(_))) == 0);
+        stage.watch.handle.set_ports(&[stage.port])?;
+        stage.client.must("close a")?;
+        stage
+            .watch
+            .until("the end", |w| w.counted(netns, |what| matches!(what, Counted::Failed(e) if e.error == 111)) == 1)
+            .await?;
+        ensure!(stage.watch.stats()?.kinds[usize::from(kind::FAILED)].recovered == 1);
+        stage.finish().await
+    })
+}
+
+#[test]
 fn others_cannot_take_the_room_of_the_selected() -> Result<()> {
     run(async || {
         let mut stage = Stage::with(|settings| Settings { selected_keys: Some(1024), ..settings })?;

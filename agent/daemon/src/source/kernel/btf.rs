@@ -178,7 +178,7 @@ impl<'a> Btf<'a> {
             bits = bits.checked_add(offset).ok_or_else(|| BtfError::NoField(full()))?;
             ty = member;
         }
-        if bits % 8 == 0 { Ok(bits / 8) } else { Err(BtfError::BitField(full())) }
+        if bits.is_multiple_of(8) { Ok(bits / 8) } else { Err(BtfError::BitField(full())) }
     }
 
     /// Arguments of a tracepoint as a raw tracepoint gives them; `None` when the kernel has no such tracepoint.

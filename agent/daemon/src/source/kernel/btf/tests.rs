@@ -122,12 +122,10 @@ fn endless_chains_and_nests_end() {
     w.ty("self_t", kind::TYPEDEF, false, 0, 1, &[]);
     w.composite("chain", kind::STRUCT, &[("", 1, 0)]);
     w.composite("nest", kind::STRUCT, &[("", 3, 0)]);
-    let mut level = 4;
     let names = [("", 5, 0); 8];
-    for _ in 0..25 {
+    for level in 4..29 {
         let members = names.map(|(name, _, bits)| (name, level + 1, bits));
         assert_eq!(w.composite(if level == 4 { "tree" } else { "" }, kind::STRUCT, &members), level);
-        level += 1;
     }
     let bytes = w.bytes();
     let btf = Btf::parse(&bytes).unwrap();
