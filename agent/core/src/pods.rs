@@ -220,7 +220,9 @@ impl Pod {
         let World { now, policy, .. } = *world;
         let mut reason = assessment.base;
         let mut carried = false;
-        let keeps_prior = !assessment.live && self.restored;
+        // A verdict on passive evidence lives in its latch, which the guard watches; the others stand by themselves.
+        let passive = matches!(self.verdict.reason, Reason::PodCannotReachStores | Reason::StaleTransport);
+        let keeps_prior = !assessment.live && self.restored && !passive;
         if let Some((leaves, _)) = assessment.leaves.filter(|_| reason.status() != Status::NotReady) {
             if may_leave {
                 reason = leaves;
