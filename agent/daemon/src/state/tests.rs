@@ -21,7 +21,7 @@ use storewatch_core::{
     stale::StaleEntry,
     time::MonoTime,
     topology::{ListedStore, ReportedState},
-    verdict::{FindingCode, Reason, Finding, Remedy, Severity, StaleMode},
+    verdict::{Finding, FindingCode, Reason, Remedy, Severity, StaleMode},
 };
 
 const NODE: &str = "node-a";
@@ -160,11 +160,11 @@ fn everything() -> Memory {
             cluster: ClusterId(0),
             pod: PodRef { namespace: "graph".into(), name: format!("server-{index}").into() },
             uid: PodUid(format!("uid-{index}").into()),
-            workload: (index % 2 == 0).then(|| Workload { kind: "StatefulSet".into(), name: "server".into() }),
+            workload: (index.is_multiple_of(2)).then(|| Workload { kind: "StatefulSet".into(), name: "server".into() }),
             ips: vec!["10.42.0.5".parse().unwrap(), "fd00::5".parse().unwrap()],
             host_network: index % 2 == 1,
             cgroups: vec![CgroupId(1), CgroupId(u64::MAX)],
-            netns: (index % 2 == 0).then_some(NetnsId(u32::MAX)),
+            netns: (index.is_multiple_of(2)).then_some(NetnsId(u32::MAX)),
             pids: vec![1, u32::MAX],
         },
         verdict: verdict(reason, 60_000),
