@@ -115,9 +115,9 @@ fn the_list_outlives_a_restart_without_pd_and_stores() {
     let carried = Cell::new(false);
     daemon.until(POD, |code, body| {
         if code == 200 {
-            assert_eq!((&body["reason"], &body["carried"]), (&"StoreAnswering".into(), &true.into()), "{body}");
+            assert_eq!(body["reason"], "StoreAnswering", "{body}");
             assert_same(before, body);
-            carried.set(true);
+            carried.set(carried.get() || body["carried"] == true);
         }
         code == 503
     });
