@@ -96,7 +96,6 @@ macro_rules! tuple {
 
 tuple!(A 0, B 1);
 tuple!(A 0, B 1, C 2);
-tuple!(A 0, B 1, C 2, D 3);
 
 /// A struct with a mirror that has the same fields.
 macro_rules! record {
@@ -215,6 +214,7 @@ names! {
         PdAuthRefused, KernelEventsLost, AttemptsNotObservable, GuardHeld, AgentCannotReachStores, UnknownStoreAddress,
     }
     ModeName of verdict::StaleMode { Dialing, Holding }
+    SeverityName of verdict::Severity { Info, Warning, Critical }
     SourceName of ownership::ClaimSource { Config, Pd, Dns, Endpoints, Identity }
 }
 
@@ -299,8 +299,21 @@ record! {
         verdict: memory::VerdictMemory,
         reach: Option<pods::ReachLatch>,
         containers: Vec<memory::ContainerMemory>,
-        findings: Vec<(verdict::FindingCode, Option<verdict::StaleMode>, String, MonoTime)>,
+        findings: Vec<verdict::Finding>,
     }
+    Finding of verdict::Finding {
+        code: verdict::FindingCode,
+        mode: Option<verdict::StaleMode>,
+        target: String,
+        since: MonoTime,
+        confirms_at: Option<MonoTime>,
+        message: String,
+        evidence: String,
+        remedy: verdict::Remedy,
+        severity: verdict::Severity,
+        carried: bool,
+    }
+    Remedy of verdict::Remedy { now: String, prevent: String }
     PodRecord of pod::PodRecord {
         cluster: id::ClusterId,
         pod: id::PodRef,

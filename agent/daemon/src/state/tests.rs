@@ -21,7 +21,7 @@ use storewatch_core::{
     stale::StaleEntry,
     time::MonoTime,
     topology::{ListedStore, ReportedState},
-    verdict::{FindingCode, Reason, StaleMode},
+    verdict::{Finding, FindingCode, Reason, Remedy, Severity, StaleMode},
 };
 
 const NODE: &str = "node-a";
@@ -178,7 +178,19 @@ fn everything() -> Memory {
         findings: ALL_FINDINGS
             .into_iter()
             .zip([None, Some(StaleMode::Dialing), Some(StaleMode::Holding)].into_iter().cycle())
-            .map(|(code, mode)| (code, mode, "1844095761336398711".to_owned(), at(63)))
+            .zip([Severity::Info, Severity::Warning, Severity::Critical].into_iter().cycle())
+            .map(|((code, mode), severity)| Finding {
+                code,
+                mode,
+                target: "1844095761336398711".to_owned(),
+                since: at(63),
+                confirms_at: mode.map(|_| at(64)),
+                message: "what stands out".into(),
+                evidence: "the numbers".into(),
+                remedy: Remedy { now: "now".into(), prevent: "later".into() },
+                severity,
+                carried: index % 2 == 1,
+            })
             .collect(),
     };
     let pods = ALL_REASONS.into_iter().enumerate().map(|(index, reason)| pod(index, reason)).collect();
