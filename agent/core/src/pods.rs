@@ -74,6 +74,8 @@ pub(crate) struct World<'a> {
     pub(crate) inventory: bool,
     /// When the reading of the latest sample began.
     pub(crate) sampled: Option<MonoTime>,
+    /// The kernel's counters are exact: no attempt was missed within the window.
+    pub(crate) exact: bool,
     /// The pod source said that it is absent.
     pub(crate) pods_absent: bool,
 }

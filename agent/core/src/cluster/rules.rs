@@ -47,6 +47,9 @@ impl Cluster {
             Reason::NoStoreRegistered => "PD lists no store".into(),
             Reason::StoreListUnknown => "no store list is known and PD does not answer".into(),
             Reason::EvidenceExpired => "the last ping is too old to prove anything".into(),
+            _ if self.never_proved() && self.rounds.failed() > 0 => {
+                "no store ever answered this node, and every ping timed out: the agent may be cut off".into()
+            }
             _ => "no store was asked often enough yet".into(),
         }
     }

@@ -96,7 +96,6 @@ macro_rules! tuple {
 
 tuple!(A 0, B 1);
 tuple!(A 0, B 1, C 2);
-tuple!(A 0, B 1, C 2, D 3);
 
 /// A struct with a mirror that has the same fields.
 macro_rules! record {
