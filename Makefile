@@ -1,10 +1,10 @@
 # A map of what can be done here; the work is in `.ci/`. Each target first installs what it needs and is missing (as root
 # on Debian 12), names it elsewhere, and installs nothing the second time.
 
-.PHONY: help build demo test test-fast bench lint
+.PHONY: help build demo test test-fast test-hugegraph bench lint
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the product: target/release/storewatch, with the eBPF object inside
 	@.ci/prepare $@
@@ -21,6 +21,11 @@ test: ## everything that is checked: lints, unit tests; as root also kernel, pro
 test-fast: ## the inner loop: format and the tests without root
 	@.ci/prepare $@
 	@.ci/test fast
+
+test-hugegraph: ## a real HugeGraph 1.5.0 cluster on this machine and its faults, about 12 minutes (root, Java, Maven)
+	@.ci/prepare build
+	@.ci/build
+	@tests/hugegraph/battery.py
 
 bench: ## the figures, as a table (root)
 	@.ci/prepare $@
