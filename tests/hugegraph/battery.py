@@ -29,6 +29,7 @@ from stage import Check, Stage
 def play(scenario: Scenario, cluster: clusters.Cluster, out: pathlib.Path | None) -> list[Check]:
     """Runs one scenario; an error in it is a failed expectation."""
     print(f"\n== {scenario.name}: {(scenario.act.__doc__ or '').splitlines()[0]}", flush=True)
+    print(f"  machine: {os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f}", flush=True)
     stage = Stage(cluster, scenario.overrides)
     try:
         stage.open()

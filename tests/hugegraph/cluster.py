@@ -33,7 +33,7 @@ import state as states
 from settings import Settings
 from state import Part, State
 
-START_LIMIT = {"pd": 120.0, "store": 180.0, "server": 240.0}     # seconds until a part must answer
+START_LIMIT = {"pd": 240.0, "store": 300.0, "server": 300.0}     # seconds until a part must answer; 15 on an idle machine
 TERM_LIMIT = 30.0                                                # a Server with stuck workers needs that long
 
 

@@ -3,6 +3,7 @@ import time
 from collections.abc import Callable
 
 import ping
+from cluster import START_LIMIT
 from stage import Stage
 
 BACKOFF = 150.0                          # seconds: the longest silence of a channel that backs off
@@ -122,7 +123,7 @@ def _move(stage: Stage, part: str, how: str, address: str | None = None) -> floa
     """Replaces a Store; returns when its successor first answered."""
     stage.hold(3)
     stage.do(f"{part} replaced on a new address ({how})", lambda: stage.cluster.replace(part, how, address))
-    answered = ping.wait(stage.cluster.node, [stage.cluster.state.parts[part].address], 120)
+    answered = ping.wait(stage.cluster.node, [stage.cluster.state.parts[part].address], START_LIMIT["store"])
     if answered is None:
         raise TimeoutError(f"{part} does not answer at its new address")
     stage.timeline.note(f"{part} answers at {stage.cluster.state.parts[part].address}")

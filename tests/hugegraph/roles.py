@@ -24,7 +24,8 @@ SERIALIZER = {
 
 
 def configure(part: str, settings: Settings, folder: pathlib.Path) -> None:
-    """Writes the part's configuration under folder/conf."""
+    """Writes the part's configuration under folder/conf, and makes its folder for temporary files."""
+    (folder / "tmp").mkdir(parents=True, exist_ok=True)
     files = {"pd": _pd, "store": _store, "server": _server}[kind(part)](part, settings, folder)
     for name, text in {"log4j2.xml": LOGGING, **files}.items():
         path = folder / "conf" / name
@@ -36,7 +37,7 @@ def command(part: str, settings: Settings, folder: pathlib.Path) -> list[str]:
     """The command line of the part's JVM."""
     role, conf = kind(part), folder / "conf"
     start = [settings.java, *SMALL_JVM, f"-Xmx{HEAP[role]}m", f"-Dlog4j.configurationFile={conf}/log4j2.xml",
-             f"-Dlog4j2.configurationFile={conf}/log4j2.xml"]
+             f"-Dlog4j2.configurationFile={conf}/log4j2.xml", f"-Djava.io.tmpdir={folder}/tmp", "-XX:-UsePerfData"]
     further = settings.jvm.get(part, [])
     if role != "server":
         return [*start, "-Dfastjson.parser.safeMode=true", f"-Dspring.config.location={conf}/application.yml", *further,

@@ -41,6 +41,7 @@ class Row:
     sockets: dict[str, dict[str, int]]                   # server -> "10.124.0.11 syn-sent" -> count
     events: list[str] = dataclasses.field(default_factory=list)
     rest: dict[str, Second] = dataclasses.field(default_factory=dict)
+    snapshot: dict | None = None                         # the agent's own, whole, for a look back
 
 
 def verdict(code: int, body: dict, details: list[dict] | None = None) -> Verdict:
@@ -88,8 +89,11 @@ class Timeline:
 
     def close(self) -> None:
         """Ends sampling and fills in the events and what clients saw; what is still open counts as not served."""
+        if self.closing.is_set():
+            return
         self.closing.set()
         self.thread.join(10)
+        time.sleep(2)                       # requests of the last row get their time, too
         for row in self.rows:
             row.events = [text for at, text in self.events if int(at) == row.at]
             row.rest = {server: self.oracle.at(server, row.at) for server in self.oracle.servers}
@@ -108,7 +112,7 @@ class Timeline:
         snapshot = self.agent.api("/v1/snapshot") if self.agent.process else None
         for pod in (snapshot or {}).get("pods", []):
             details[pod.get("name", "")] = pod.get("findings", [])
-        row = Row(second, verdict(*self.agent.readiness()), {}, {})
+        row = Row(second, verdict(*self.agent.readiness()), {}, {}, snapshot=snapshot)
         for server in self.oracle.servers:
             row.pods[server] = verdict(*self.agent.readiness(server), details.get(pod_name(server)))
             namespace = state.parts[server].namespace
@@ -181,7 +185,7 @@ def table(rows: list[Row], begin: float) -> list[str]:
 
 
 def _picture(row: Row) -> tuple:
-    return (row.node.text(), [(pod.text(), pod.findings) for pod in row.pods.values()], row.sockets,
+    return (row.node.text(), row.node.findings, [(pod.text(), pod.findings) for pod in row.pods.values()], row.sockets,
             [second.state() for second in row.rest.values()])
 
 
@@ -190,7 +194,8 @@ def _lines(group: list[Row], begin: float) -> list[str]:
     start, end = first.at - int(begin), last.at - int(begin)
     lines = [f"  {start:5d} s  {event}" for event in first.events]
     span = f"{start}" if start == end else f"{start}-{end}"
-    lines.append(f"  {span:>9}  node {first.node.text()}")
+    found = f" [{', '.join(first.node.findings)}]" if first.node.findings else ""
+    lines.append(f"  {span:>9}  node {first.node.text()}{found}")
     for server, pod in first.pods.items():
         rest = last.rest[server]
         held = ", ".join(f"{what} x{count}" for what, count in first.sockets[server].items()) or "none"

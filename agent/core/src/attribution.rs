@@ -15,7 +15,6 @@ use std::{
 };
 
 /// Why evidence has no pod (stable names).
-#[expect(missing_docs, reason = "explained by their names")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unattributed {
     /// The kernel summed it with everything that is not selected.

@@ -152,10 +152,5 @@ pub(crate) const fn counts_as_failure(outcome: ConnectionOutcome) -> bool {
     )
 }
 
-/// Whether nothing at all came back.
-pub(crate) const fn unanswered(outcome: ConnectionOutcome) -> bool {
-    matches!(outcome, ConnectionOutcome::NoAnswerKernel | ConnectionOutcome::NoAnswerGivenUp)
-}
-
 #[cfg(test)]
 mod tests;

@@ -3,27 +3,28 @@
 
 use crate::{
     event::{Event, EventKind, EventLog},
-    findings::{Book, NodeWord},
-    id::{ClusterId, HostPort, Role, TargetId, TargetKey},
-    judge::Advance,
-    ownership::{ClaimSource, OwnerChange, Ownership},
+    findings::Book,
+    id::{ClusterId, HostPort, Role, TargetKey},
+    ownership::{ClaimSource, Ownership},
     pd::Pd,
     ping::{NameFailure, NameReport, PdReport, Ping, PingOutcome, Purpose, RoundEnded},
     pings::{self, AddressPings},
     policy::{ClusterSettings, VerdictPolicy},
-    request::Request,
-    rounds::{MIN_SPACING, RoundState, Rounds},
-    snapshot::{AddressView, ClusterView, Histogram, LastPing, NodeReadiness, StoreView},
+    rounds::{MIN_SPACING, Rounds},
+    snapshot::{Histogram, LastPing},
     time::MonoTime,
     topology::{ListedStore, ReportedState, Target},
-    verdict::{Finding, FindingCode, Reason, Remedy, Severity, Status, Verdict},
+    verdict::{Finding, Reason, Status, Verdict},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
-    sync::Arc,
     time::Duration,
 };
+
+mod findings;
+mod publish;
+mod rules;
 
 /// Stores of one cluster that are kept; a real cluster has tens. What PD lists beyond is counted as a fault of the list.
 pub(crate) const MAX_STORES: usize = 1024;
@@ -34,8 +35,8 @@ const RETRY: Duration = Duration::from_millis(250);
 /// Least distance between two rounds that the kernel's news trigger.
 const TRIGGER_SPACING: Duration = Duration::from_millis(500);
 
-/// Least distance between two contrasts at one address.
-const CONTRAST_SPACING: Duration = Duration::from_secs(1);
+/// How long a Store's former address that another Store has now is worth telling: clients may still go there.
+const REUSE_MEMORY: Duration = Duration::from_secs(3600);
 
 /// Pings in a row without an answer before a Store is called down or hung.
 const SILENT: u32 = 2;
@@ -253,31 +254,9 @@ impl Cluster {
         }
     }
 
-    /// What this node's own calls say about a target.
-    pub(crate) fn node_word(&self, target: TargetKey) -> NodeWord {
-        let Some(store) = self.stores.get(&target) else {
-            let reachable = match target {
-                TargetKey::Pd(position) => self.pd.peer_reachable(position),
-                TargetKey::Store(_) | TargetKey::Static(_) => None,
-            };
-            return NodeWord { answers: reachable == Some(true), down: reachable == Some(false), hung: false };
-        };
-        let silent = store.silent >= SILENT;
-        let hung = silent && store.hung();
-        NodeWord { answers: store.answering == Some(true), hung, down: silent && !hung && store.unreachable() }
-    }
-
-    /// Asks for a fresh ping at an address, unless one was asked for just now.
-    pub(crate) fn contrast(&mut self, target: TargetKey, remote: SocketAddr, now: MonoTime, advance: &mut Advance) {
-        let Some(pings) = pings::entry(&mut self.address_pings, remote) else { return };
-        match pings.asked {
-            Some(asked) if now.since(asked) < CONTRAST_SPACING => advance.wake(Some(asked + CONTRAST_SPACING)),
-            _ => {
-                pings.asked = Some(now);
-                let target = TargetId { cluster: self.id, key: target };
-                advance.requests.push(Request::Contrast { target, remote });
-            }
-        }
+    /// Stores listen on this port.
+    pub(crate) fn is_store_port(&self, port: u16) -> bool {
+        port == self.settings.store_port || self.stores.values().any(|store| store.address.port == port)
     }
 
     /// Files the end of a ping.
@@ -292,20 +271,27 @@ impl Cluster {
                 if self.last_round.first.is_none_or(|(_, at, _)| ping.ended < at) {
                     self.last_round.first = Some(first);
                 }
+                // Until the round is over, an answer in it stands in for one that the last round lacked.
+                self.answered_round.first.get_or_insert(first);
                 self.rounds.answer(number, ping.started, policy);
                 self.evidence_at = Some(self.evidence_at.map_or(ping.ended, |at| at.max(ping.ended)));
             }
         }
-        self.ever_answered |= answers;
-        self.only_deadlines &= ping.outcome == PingOutcome::Deadline;
         pings::file(&mut self.address_pings, ping);
-        self.ownership.ping(ping.target.key, ping.remote, answers, ping.ended);
         if let (Some(remote), Some(name)) = (ping.remote, &ping.identity)
             && let Some(shown) = HostPort::parse(name).map(|name| name.normal())
         {
             let known = self.stores.iter().find(|(_, store)| store.address.normal() == shown).map(|(key, _)| *key);
             self.ownership.identity(remote, name, known, ping.ended);
         }
+        let tenure = ping.remote.and_then(|remote| self.ownership.tenure(ping.target.key, remote));
+        if ping.purpose == Purpose::Contrast && tenure.is_some_and(|tenure| !tenure.claimed()) {
+            // Who is at an address that the target has left says nothing about the target.
+            return;
+        }
+        self.ever_answered |= answers;
+        self.only_deadlines &= ping.outcome == PingOutcome::Deadline;
+        self.ownership.ping(ping.target.key, ping.remote, answers, ping.ended);
         let Some(store) = self.stores.get_mut(&ping.target.key) else { return };
         if store.last_ping.as_ref().is_none_or(|last| last.outcome != ping.outcome) {
             let before = store.last_ping.as_ref().map(|last| last.outcome.as_str().into());
@@ -368,291 +354,9 @@ impl Cluster {
         }
     }
 
-    /// PD has been asked, or there is none to ask.
-    pub(crate) fn pd_asked(&self) -> bool {
-        self.pd.checked.is_some() || self.settings.pd_peers.is_empty()
-    }
-
-    /// A round has ended, or no Store is known to ask.
-    pub(crate) fn pinged_or_listless(&self) -> bool {
-        self.evidence_at.is_some() || (self.pd_asked() && !self.any_pinged())
-    }
-
-    /// The ports to watch in the kernel.
-    pub(crate) fn ports(&self) -> impl Iterator<Item = u16> {
-        let configured = self.settings.pd_peers.iter().map(|address| address.port);
-        let stores = self.stores.values().map(|store| store.address.port);
-        [self.settings.store_port, self.settings.pd_port].into_iter().chain(configured).chain(stores)
-    }
-
-    /// No Store ever answered, and every ping ended in a time-out: this agent may be the one that is cut off.
-    pub(crate) fn never_proved(&self) -> bool {
-        !self.ever_answered && self.only_deadlines
-    }
-
-    /// What the rules say by the evidence of this run, as of the last judgement.
-    pub(crate) fn live_reason(&self) -> Reason {
-        self.live
-    }
-
     /// The kernel saw something go wrong towards one of the Stores.
     pub(crate) fn trigger(&mut self) {
         self.triggered = true;
-    }
-
-    /// A Store that counts is or was known.
-    fn any_pinged(&self) -> bool {
-        self.stores.values().any(Store::pinged)
-    }
-
-    fn reason(&self, now: MonoTime, policy: &VerdictPolicy) -> Reason {
-        let expired = self.evidence_at.is_some_and(|at| now.since(at) > policy.window);
-        match self.rounds.state {
-            RoundState::Answering | RoundState::Failing { .. } if expired => Reason::EvidenceExpired,
-            RoundState::Answering => Reason::StoreAnswering,
-            RoundState::Failing { .. } => Reason::NoStoreAnswers,
-            RoundState::NoneYet if self.any_pinged() => Reason::NoEvidenceYet,
-            RoundState::NoneYet => self.pd.reason_without_stores(policy),
-        }
-    }
-
-    /// The sentence for a reason; names no address.
-    pub(crate) fn message(&self, reason: Reason) -> String {
-        let asked = self.answered_round.asked.len();
-        match reason {
-            Reason::StoreAnswering => format!("{} of {asked} stores answered", self.answering()),
-            Reason::NoStoreAnswers => format!("0 of {asked} stores answered"),
-            Reason::NoStoreRegistered => "PD lists no store".into(),
-            Reason::StoreListUnknown => "no store list is known and PD does not answer".into(),
-            Reason::EvidenceExpired => "the last ping is too old to prove anything".into(),
-            _ => "no store was asked often enough yet".into(),
-        }
-    }
-
-    /// How many of the last round's Stores answered.
-    fn answering(&self) -> usize {
-        self.answered_round.asked.iter().filter(|key| self.answers(**key)).count()
-    }
-
-    fn answers(&self, key: TargetKey) -> bool {
-        self.stores.get(&key).is_some_and(|store| store.answering == Some(true))
-    }
-
-    /// Applies the rules at `now`.
-    pub(crate) fn advance(
-        &mut self,
-        now: MonoTime,
-        policy: &VerdictPolicy,
-        pods_present: bool,
-        log: &mut EventLog,
-        advance: &mut Advance,
-    ) {
-        self.ownership.settle(policy.stale_suspect_after);
-        self.tell_owners(log);
-        self.live = self.reason(now, policy);
-        let mut reason = self.live;
-        if reason.status() == Status::Unknown && self.restored {
-            reason = self.verdict.reason;
-        } else if reason.status() != Status::Unknown {
-            self.restored = false;
-        }
-        if reason != self.verdict.reason {
-            log.push(
-                Event::new(now, EventKind::Transition, self.message(reason))
-                    .cluster(self.id)
-                    .change(Some(self.verdict.reason.as_str().into()), Some(reason.as_str().into())),
-            );
-            self.verdict = verdict(reason, String::new(), now);
-        }
-        if !self.restored {
-            self.verdict.message = self.message(reason);
-        }
-        self.verdict.carried = self.restored;
-        self.find(now, policy);
-        self.request(now, pods_present, advance);
-    }
-
-    fn tell_owners(&mut self, log: &mut EventLog) {
-        for change in self.ownership.take_changes() {
-            let (target, address, at, message) = match change {
-                OwnerChange::Began { target, address, at } => {
-                    (target, address, at, format!("{target} is at {address}"))
-                }
-                OwnerChange::Ended { target, address, at } => {
-                    (target, address, at, format!("{target} has left {address}"))
-                }
-            };
-            let began = matches!(change, OwnerChange::Began { .. });
-            let (from, to) =
-                (Some(address.to_string()).filter(|_| !began), Some(address.to_string()).filter(|_| began));
-            log.push(
-                Event::new(at, EventKind::Owner, message).cluster(self.id).target(target.to_string()).change(from, to),
-            );
-        }
-    }
-
-    /// What stands out about each Store, by this node's pings alone.
-    fn find(&mut self, now: MonoTime, policy: &VerdictPolicy) {
-        let mut all = Vec::new();
-        for (key, store) in &self.stores {
-            let word = self.node_word(*key);
-            let label = key.to_string();
-            let finding = |code, message: String, evidence: String, now_: &str, prevent: &str| Finding {
-                code,
-                mode: None,
-                target: label.clone(),
-                since: store.silent_since.unwrap_or(now),
-                confirms_at: None,
-                message,
-                evidence,
-                remedy: Remedy { now: now_.into(), prevent: prevent.into() },
-                severity: Severity::Warning,
-                carried: false,
-            };
-            let outcome = store.last_ping.as_ref().map_or("none", |ping| ping.outcome.as_str());
-            let evidence = format!("{} pings in a row: {outcome}", store.silent);
-            if word.down && store.expected() && store.silent >= policy.failure_threshold {
-                all.push(finding(
-                    FindingCode::StoreDown,
-                    format!("{label} does not answer this node"),
-                    evidence,
-                    "look at the store's pod and node",
-                    "keep at least three replicas of each partition",
-                ));
-            } else if word.hung && store.silent >= policy.failure_threshold {
-                all.push(finding(
-                    FindingCode::StoreHung,
-                    format!("{label} accepts connections and answers nothing"),
-                    evidence,
-                    "look at the store's process: a long garbage collection, frozen, or all threads busy",
-                    "a liveness probe on the store's own gRPC port",
-                ));
-            }
-            for (address, tenure) in self.ownership.of(*key) {
-                let other = self.ownership.present_owner(address).filter(|other| other != key);
-                let shown = other.filter(|_| tenure.claimed() || tenure.ended.is_some());
-                let seen = |other: TargetKey| self.ownership.tenure(other, address).and_then(|t| t.identity.clone());
-                if let Some((other, (_, at))) = shown.and_then(|other| Some((other, seen(other)?))) {
-                    for target in [*key, other] {
-                        all.push(Finding {
-                            target: target.to_string(),
-                            since: at,
-                            severity: Severity::Warning,
-                            ..finding(
-                                FindingCode::IpReused,
-                                format!("{address} was {label}'s and is {other}'s now"),
-                                format!("the process there names itself as {other}"),
-                                "nothing here; a client that still dials it for the old store reaches the wrong one",
-                                "a finite DNS cache in the servers (-Dsun.net.inetaddr.ttl=30 in JAVA_OPTS)",
-                            )
-                        });
-                    }
-                }
-            }
-        }
-        self.book.settle(&mut all);
-        self.store_findings.clear();
-        for finding in all {
-            let key = self.stores.keys().find(|key| key.to_string() == finding.target).copied();
-            if let Some(key) = key {
-                self.store_findings.entry(key).or_default().push(finding);
-            }
-        }
-    }
-
-    fn addresses(&self, target: TargetKey) -> Vec<AddressView> {
-        self.ownership
-            .of(target)
-            .map(|(address, tenure)| AddressView {
-                ip: address.ip(),
-                from: tenure.from,
-                to: tenure.ended,
-                source: tenure.sources(),
-                identity: tenure.identity.as_ref().map(|(name, _)| Arc::clone(name)),
-            })
-            .collect()
-    }
-
-    fn request(&mut self, now: MonoTime, pods_present: bool, advance: &mut Advance) {
-        let targets: Vec<_> = self.targets().collect();
-        if self.told_targets.as_ref() != Some(&targets) {
-            self.told_targets = Some(targets.clone());
-            advance.requests.push(Request::Targets { cluster: self.id, targets });
-        }
-        if self.told_present != Some(pods_present) {
-            self.told_present = Some(pods_present);
-            advance.requests.push(Request::PodsPresent { cluster: self.id, present: pods_present });
-        }
-        let spaced = self.requested_round.is_none_or(|last| now.since(last) >= TRIGGER_SPACING);
-        let retry = self.retry_at.is_some_and(|at| at <= now);
-        if retry || (self.triggered && spaced) {
-            self.retry_at = None;
-            self.requested_round = Some(now);
-            advance.requests.push(Request::Round { cluster: self.id });
-        }
-        self.triggered = false;
-        advance.wake(self.retry_at);
-    }
-
-    /// The Stores to ping. A name is the identity that an answer must carry; an address is none.
-    fn targets(&self) -> impl Iterator<Item = Target> {
-        self.stores.iter().filter(|(_, store)| store.pinged()).map(|(key, store)| Target {
-            id: TargetId { cluster: self.id, key: *key },
-            address: store.address.clone(),
-            identity: store.address.host.parse::<IpAddr>().is_err().then(|| store.address.to_string().into()),
-        })
-    }
-
-    /// What is published about it.
-    pub(crate) fn view(&self, policy: &VerdictPolicy) -> ClusterView {
-        let id = |key: &TargetKey| match key {
-            TargetKey::Store(id) => Some(*id),
-            TargetKey::Static(_) | TargetKey::Pd(_) => None,
-        };
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let unanswered = self.answered_round.asked.iter().filter(|key| !self.answers(**key));
-        let pd = self.pd.view();
-        ClusterView {
-            id: self.id,
-            name: self.settings.name.clone(),
-            readiness: NodeReadiness {
-                verdict: Verdict {
-                    ready: self.verdict.status == Status::Ready
-                        || (self.verdict.status == Status::Unknown && policy.ready_when_unknown()),
-                    ..self.verdict.clone()
-                },
-                active_stores: count(self.stores.values().filter(|store| store.expected()).count()),
-                answered_store: self.answered_round.first.and_then(|(key, _, _)| id(&key)),
-                answering: count(self.answering()),
-                unanswered_stores: unanswered.filter_map(id).collect(),
-                pd_reachable: pd.reachable,
-                pd_checked: self.pd.checked,
-                stores_at: self.list_at,
-                store_millis: self
-                    .answered_round
-                    .first
-                    .map(|(_, _, took)| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
-                evidence_at: self.evidence_at,
-                findings: self.store_findings.values().flatten().chain(&pd.findings).cloned().collect(),
-            },
-            stores: self
-                .stores
-                .iter()
-                .map(|(key, store)| StoreView {
-                    target: TargetId { cluster: self.id, key: *key },
-                    address: store.address.clone(),
-                    reported: store.reported,
-                    expected: store.expected(),
-                    answering: store.answering,
-                    last_ping: store.last_ping.clone(),
-                    addresses: self.addresses(*key),
-                    findings: self.store_findings.get(key).cloned().unwrap_or_default(),
-                    pings: store.pings.iter().map(|(outcome, count)| (*outcome, *count)).collect(),
-                    ping_durations: store.ping_durations,
-                })
-                .collect(),
-            pd,
-        }
     }
 }
 

@@ -23,7 +23,7 @@ use std::{
 
 /// Remote addresses of one container that are kept. A cluster has tens of Stores; what is beyond (a scanner, a Consul
 /// client) pushes out what was quiet longest.
-pub const MAX_REMOTES: usize = 128;
+pub(crate) const MAX_REMOTES: usize = 128;
 
 /// Entries of each short memory: enough for every threshold (three at most) with room to tell a number.
 const MAX_RECENT: usize = 32;
@@ -32,10 +32,13 @@ const MAX_RECENT: usize = 32;
 const SAME_BEGIN: Duration = Duration::from_millis(1);
 
 /// A socket counts as stuck after this long...
-pub const STUCK_AFTER: Duration = Duration::from_secs(5);
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// ... and again each time this has passed.
-pub const STUCK_AGAIN: Duration = Duration::from_secs(30);
+pub(crate) const STUCK_AGAIN: Duration = Duration::from_secs(30);
+
+/// Counted attempts stay visible at least this long, so that what a stuck socket adds every 30 s is one finding.
+pub(crate) const MEMORY: Duration = Duration::from_secs(60);
 
 /// An attempt that no ping of this node brackets within this time proves nothing.
 const BRACKET: Duration = Duration::from_secs(30);
@@ -112,7 +115,7 @@ impl Remote {
     /// Counts the attempts that pings bracket by now, and forgets what cannot be.
     fn bracket(&mut self, pings: Option<&AddressPings>, now: MonoTime, window: Duration) {
         self.attempts.retain_mut(|attempt| {
-            if now.since(attempt.ended) > window {
+            if now.since(attempt.ended) > window.max(MEMORY) {
                 return false;
             }
             if attempt.counted {
@@ -255,8 +258,10 @@ impl Container {
                 stuck.push(socket.remote);
             }
         }
+        if !received.is_empty() {
+            self.last_evidence = self.last_evidence.max(Some(at));
+        }
         for (address, received) in received {
-            self.last_evidence = self.last_evidence.max(received.earliest);
             let remote = self.remote(address);
             remote.touch(at);
             remote.received.merge(received);
@@ -284,4 +289,4 @@ impl Container {
 }
 
 /// Channels that a Server opens per Store when its pool works.
-pub const POOL: u32 = 32;
+pub(crate) const POOL: u32 = 32;

@@ -112,11 +112,14 @@ impl Event {
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     pending: Vec<Event>,
+    urgent: bool,
     dropped: u64,
 }
 
 impl EventLog {
     pub(crate) fn push(&mut self, event: Event) {
+        // What single connections came to changes counters only, and in a storm there are thousands.
+        self.urgent |= !matches!(event.kind, EventKind::Connection | EventKind::Reset);
         if self.pending.len() < MAX_PENDING {
             self.pending.push(event);
         } else {
@@ -126,6 +129,7 @@ impl EventLog {
 
     /// Hands out what waits, stamped with `generation`.
     pub(crate) fn drain(&mut self, generation: u64) -> Vec<Event> {
+        self.urgent = false;
         let mut events = std::mem::take(&mut self.pending);
         for event in &mut events {
             event.generation = generation;
@@ -133,8 +137,9 @@ impl EventLog {
         events
     }
 
-    pub(crate) fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
+    /// Something happened that a snapshot shows.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.urgent
     }
 
     pub(crate) fn dropped(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use crate::{
     connection::ConnectionOutcome,
-    container::{POOL, Remote, count_since},
+    container::{MEMORY, POOL, Remote, count_since},
     id::{PodRef, TargetKey},
     pod::PodRecord,
     sockets::Received,
@@ -55,7 +55,7 @@ impl TargetFacts {
         self.slow += count_since(&remote.slow, since, |()| true);
         let memory = now - IDLE_DROP_MEMORY;
         self.idle_drops.extend(remote.idle_drops.iter().filter(|(at, _, _)| *at >= memory).map(|(_, idle, _)| *idle));
-        for attempt in remote.counted(since) {
+        for attempt in remote.counted(now - window.max(MEMORY)) {
             *self.counted.entry(attempt.outcome).or_default() += 1;
             if !self.counted_at.contains(&address) {
                 self.counted_at.push(address);
@@ -167,7 +167,7 @@ impl TargetFacts {
                 },
             ));
         }
-        let traffic = self.received.latest.is_some_and(|at| now.since(at) <= draft.window);
+        let traffic = self.received.latest.is_some_and(|at| now.since(at) <= draft.window.max(MEMORY));
         if let Some(since) = self.pool_small_since.filter(|since| now.since(*since) >= draft.window && traffic)
             && target.role() == crate::id::Role::Store
         {
@@ -180,7 +180,7 @@ impl TargetFacts {
                     format!("few channels carry all traffic to {label}"),
                     format!("{} of {POOL} connections", self.established),
                     Remedy {
-                        now: "nothing: true of every HugeGraph up to 1.7.0".into(),
+                        now: "nothing: known of every server up to 1.7.0".into(),
                         prevent: "a release after 1.7.0, which binds each stub to a channel of its own".into(),
                     },
                 )
@@ -241,11 +241,6 @@ impl TargetFacts {
             })
             .filter(|(count, _)| *count >= 2)
             .max()
-    }
-
-    /// It has traffic or attempts within the window.
-    pub(crate) fn active(&self) -> bool {
-        self.active
     }
 }
 
@@ -323,7 +318,7 @@ impl Book {
     }
 
     /// Takes a begin back from an earlier run.
-    pub(crate) fn restore(&mut self, code: FindingCode, mode: Option<StaleMode>, target: String, since: MonoTime) {
-        self.since.insert((code, mode, target), since);
+    pub(crate) fn restore(&mut self, key: (FindingCode, Option<StaleMode>, String), since: MonoTime) {
+        self.since.insert(key, since);
     }
 }

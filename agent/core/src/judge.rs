@@ -31,11 +31,15 @@ use std::{
 
 mod file;
 mod publish;
+mod remember;
 
 use file::Early;
 
 /// How often an unchanged world is published again, for the ages and counters inside it.
 const REFRESH: Duration = Duration::from_secs(1);
+
+/// How soon a change that is no event of its own (a count, an address) is looked for.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Pods of one node that are judged. Kubernetes allows 110 by default and 500 at most in practice.
 pub const MAX_PODS: usize = 1024;
@@ -43,8 +47,11 @@ pub const MAX_PODS: usize = 1024;
 /// Ports that are watched in the kernel.
 const MAX_PORTS: usize = 64;
 
-/// Least distance between two samples that are asked for.
-const SAMPLE_SPACING: Duration = Duration::from_millis(500);
+/// Least distance between two samples that are asked for: one costs some 20 ms for 50 000 sockets...
+const SAMPLE_SPACING: Duration = Duration::from_secs(1);
+
+/// ... and less when a pod's verdict waits for it.
+const URGENT_SPACING: Duration = Duration::from_millis(100);
 
 /// What [`Judge::advance`] has to say.
 #[derive(Debug, Default)]
@@ -93,12 +100,17 @@ pub struct Judge {
     dropped_pods: u64,
     sampled: Option<MonoTime>,
     wants_sample: bool,
+    urgent_sample: bool,
     told: Told,
     log: EventLog,
     generation: u64,
     published: Option<publish::Gist>,
     published_at: Option<MonoTime>,
+    looked_at: Option<MonoTime>,
+    /// Something was observed since the last look...
     dirty: bool,
+    /// ... or since the last publication.
+    stale_ages: bool,
 }
 
 impl Judge {
@@ -123,13 +135,16 @@ impl Judge {
             unattributed: BTreeMap::new(),
             dropped_pods: 0,
             sampled: None,
-            wants_sample: false,
+            wants_sample: true,
+            urgent_sample: false,
             told: Told::default(),
             log: EventLog::default(),
             generation: 0,
             published: None,
             published_at: None,
+            looked_at: None,
             dirty: true,
+            stale_ages: false,
         }
     }
 
@@ -244,13 +259,19 @@ impl Judge {
         self.sources.get(&SourceName::Inventory).is_none_or(|view| view.state != SourceState::Absent)
     }
 
+    /// No attempt was missed within the window.
+    fn counters_exact(&self, now: MonoTime) -> bool {
+        let window = self.settings.policy.window;
+        !self.kernel_loss.is_some_and(|(_, last, _, counters)| counters && now.since(last) <= window)
+    }
+
     /// Applies the rules at `now`.
     pub fn advance(&mut self, now: MonoTime) -> Advance {
         let mut advance = Advance { next: Some(now + REFRESH), ..Advance::default() };
         let present: BTreeSet<_> = self.pods.values().map(|pod| pod.record.cluster).collect();
         for cluster in &mut self.clusters {
             cluster.advance(now, &self.settings.policy, present.contains(&cluster.id), &mut self.log, &mut advance);
-            self.wants_sample |= std::mem::take(&mut cluster.wants_sample);
+            self.urgent_sample |= std::mem::take(&mut cluster.wants_sample);
         }
         self.expire_early(now);
         self.judge_pods(now, &mut advance);
@@ -266,6 +287,7 @@ impl Judge {
             policy: &self.settings.policy,
             inventory: self.inventory_answers(),
             sampled: self.sampled,
+            exact: self.counters_exact(now),
             pods_absent: self.sources.get(&SourceName::Pods).is_some_and(absent),
         };
         let mut assessments = BTreeMap::new();
@@ -281,8 +303,8 @@ impl Judge {
             let Some(pod) = self.pods.get_mut(&uid) else { continue };
             let Some(cluster) = self.clusters.get_mut(usize::from(pod.record.cluster.0)) else { continue };
             advance.wake(assessment.wake);
-            for (target, remote) in &assessment.contrasts {
-                cluster.contrast(*target, *remote, now, advance);
+            for ((target, remote), spacing) in &assessment.contrasts {
+                cluster.contrast(*target, *remote, *spacing, now, advance);
             }
             if let Some(at) = assessment.sample_at {
                 if at <= now {
@@ -308,11 +330,12 @@ impl Judge {
             self.told.selected = Some(selected.clone());
             advance.requests.push(selected);
         }
-        if self.wants_sample {
+        if self.wants_sample || self.urgent_sample {
+            let spacing = if self.urgent_sample { URGENT_SPACING } else { SAMPLE_SPACING };
             match self.told.sample {
-                Some(last) if now.since(last) < SAMPLE_SPACING => advance.wake(Some(last + SAMPLE_SPACING)),
+                Some(last) if now.since(last) < spacing => advance.wake(Some(last + spacing)),
                 _ => {
-                    self.wants_sample = false;
+                    (self.wants_sample, self.urgent_sample) = (false, false);
                     self.told.sample = Some(now);
                     advance.requests.push(Request::Inventory);
                 }

@@ -414,6 +414,14 @@ impl Ownership {
         self.tenures.get(&target)?.get(&address)
     }
 
+    /// The targets whose tenure at `address` has ended.
+    pub(crate) fn former_at(&self, address: SocketAddr) -> impl Iterator<Item = TargetKey> {
+        let targets = self.at.get(&address).into_iter().flatten();
+        targets
+            .filter(move |target| self.tenure(**target, address).is_some_and(|tenure| tenure.ended.is_some()))
+            .copied()
+    }
+
     /// Every tenure that is over or may be.
     pub(crate) fn leaving(&self) -> impl Iterator<Item = (TargetKey, SocketAddr, &Tenure)> {
         self.all().filter(|(_, _, tenure)| tenure.ended.is_some() || tenure.absent())

@@ -80,9 +80,9 @@ impl Pd {
         let serving = report.peers.iter().any(|peer| peer.health_serving == Some(true));
         self.reachable = Some(alive);
         self.has_leader = Some(listed);
-        // Silence neither confirms nor denies an empty list.
+        // Silence neither confirms nor denies an empty list; and Stores that never count leave it empty.
         if let Some(list) = &report.list {
-            self.empty.set(list.is_empty(), report.ended);
+            self.empty.set(!list.iter().any(|store| store.state.pinged()), report.ended);
         }
         self.silent.set(!listed, report.ended);
         self.down.set(!alive, report.ended);
@@ -143,8 +143,8 @@ impl Pd {
                 self.refused,
                 "PD refuses the list of stores for want of credentials",
                 Severity::Warning,
-                "configure the stores by address (hugegraph.stores), or let PD answer this node",
-                "keep hugegraph.stores in the configuration",
+                "name the stores in the configuration (key `stores`), or let PD answer this node",
+                "keep the stores in the configuration",
             ),
         ]
         .into_iter()

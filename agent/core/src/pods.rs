@@ -9,17 +9,14 @@ use crate::{
     connection::ConnectionOutcome,
     container::Container,
     event::{Event, EventKind, EventLog},
-    findings::{Book, Draft, TargetFacts, Turn},
+    findings::{Book, Turn},
     guard::Member,
-    id::{ContainerKey, PodUid, Role, TargetKey},
-    ownership::Owner,
+    id::{ContainerKey, TargetKey},
     pod::PodRecord,
-    policy::{StaleTransportAction, VerdictPolicy},
-    rounds::RoundState,
-    snapshot::{Connections, Histogram, PodTargetView, PodView},
-    sockets::Received,
+    policy::VerdictPolicy,
+    snapshot::Histogram,
     time::MonoTime,
-    verdict::{Finding, FindingCode, Reason, Remedy, Severity, Status, Verdict},
+    verdict::{Finding, FindingCode, Reason, Remedy, Severity, StaleMode, Status, Verdict},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,11 +25,21 @@ use std::{
     time::Duration,
 };
 
+mod findings;
+mod publish;
+mod rules;
+
 /// Containers of one pod that are kept, listed and foreign together.
 const MAX_CONTAINERS: usize = 32;
 
 /// The longest that a pod's `NoStoreAnswers` waits for an inventory sample that may excuse it.
 pub const INVENTORY_WAIT: Duration = Duration::from_millis(500);
+
+/// How often an attempt is contrasted with a fresh ping at the same address.
+const CONTRAST: Duration = Duration::from_secs(1);
+
+/// How often a former address is asked who is there.
+const STALE_CONTRAST: Duration = Duration::from_secs(15);
 
 /// What was counted for one target since the agent started (or the pod came).
 #[derive(Clone, Debug, Default)]
@@ -67,6 +74,8 @@ pub(crate) struct World<'a> {
     pub(crate) inventory: bool,
     /// When the reading of the latest sample began.
     pub(crate) sampled: Option<MonoTime>,
+    /// The kernel's counters are exact: no attempt was missed within the window.
+    pub(crate) exact: bool,
     /// The pod source said that it is absent.
     pub(crate) pods_absent: bool,
 }
@@ -85,8 +94,8 @@ pub(crate) struct Assessment {
     carried: bool,
     evidence_at: Option<MonoTime>,
     pub(crate) wake: Option<MonoTime>,
-    /// Addresses at which a fresh ping is wanted.
-    pub(crate) contrasts: Vec<(TargetKey, SocketAddr)>,
+    /// Addresses at which a fresh ping is wanted, and the least distance between two.
+    pub(crate) contrasts: Vec<((TargetKey, SocketAddr), Duration)>,
     /// A new inventory sample would help, at this time.
     pub(crate) sample_at: Option<MonoTime>,
 }
@@ -105,6 +114,8 @@ pub(crate) struct Pod {
     pub(crate) restored: bool,
     pub(crate) book: Book,
     findings: Vec<Finding>,
+    /// Findings from before a restart: they stand as long as the verdict does.
+    carried: Vec<Finding>,
     evidence_at: Option<MonoTime>,
     transitions: BTreeMap<Reason, u64>,
     proxied: BTreeSet<SocketAddr>,
@@ -123,6 +134,7 @@ impl Pod {
             restored: false,
             book: Book::default(),
             findings: Vec::new(),
+            carried: Vec::new(),
             evidence_at: None,
             transitions: BTreeMap::new(),
             proxied: BTreeSet::new(),
@@ -183,227 +195,6 @@ impl Pod {
         containers.fold(self.dropped, u64::saturating_add)
     }
 
-    /// Applies the rules to this pod.
-    pub(crate) fn assess(&mut self, cluster: &Cluster, world: &World<'_>) -> Assessment {
-        let World { now, policy, .. } = *world;
-        let since = now - policy.window;
-        for container in self.containers.values_mut() {
-            container.bracket(&cluster.address_pings, now, policy.window);
-        }
-        self.find_proxies(since);
-        let mut out = Assessment {
-            base: Reason::NoEvidenceYet,
-            leaves: None,
-            suspicions: BTreeSet::new(),
-            findings: Vec::new(),
-            live: true,
-            carried: false,
-            evidence_at: None,
-            wake: None,
-            contrasts: Vec::new(),
-            sample_at: None,
-        };
-        let received = self.received(cluster);
-        self.base(cluster, world, received, &mut out);
-        self.reach(cluster, world, received, &mut out);
-        self.stale(cluster, world, &mut out);
-        self.connection_findings(cluster, world, &mut out);
-        out
-    }
-
-    /// Payload from any Store that owns its address at present. While no list is known, the Stores' port tells a Store.
-    fn received(&self, cluster: &Cluster) -> Received {
-        let mut all = Received::default();
-        for (address, remote) in self.containers.values().flat_map(|container| &container.remotes) {
-            if cluster.is_store(*address) {
-                all.merge(remote.received);
-            }
-        }
-        all
-    }
-
-    /// Two containers of one pod that dial the same address: one of them is a proxy for the other.
-    fn find_proxies(&mut self, since: MonoTime) {
-        self.proxied.clear();
-        if self.containers.len() < 2 {
-            return;
-        }
-        let mut seen = BTreeSet::new();
-        for (address, remote) in self.containers.values().flat_map(|container| &container.remotes) {
-            let active = remote.established > 0 || remote.last_activity.is_some_and(|at| at >= since);
-            if active && !seen.insert(*address) {
-                self.proxied.insert(*address);
-            }
-        }
-    }
-
-    fn base(&self, cluster: &Cluster, world: &World<'_>, received: Received, out: &mut Assessment) {
-        let World { now, policy, .. } = *world;
-        let node = cluster.live_reason();
-        let data_at = received.latest.filter(|at| now.since(*at) <= policy.window);
-        out.evidence_at = cluster.evidence_at.max(received.latest);
-        out.base = match node {
-            Reason::NoStoreAnswers => self.no_store_answers(cluster, world, received, out),
-            Reason::StoreAnswering | Reason::NoStoreRegistered => node,
-            _ if data_at.is_some() => Reason::PassiveOnly,
-            _ if world.pods_absent && !self.listed => Reason::PodSourceAbsent,
-            Reason::EvidenceExpired => Reason::EvidenceExpired,
-            _ => Reason::NoEvidenceYet,
-        };
-        out.live = out.base.status() != Status::Unknown;
-    }
-
-    fn no_store_answers(
-        &self,
-        cluster: &Cluster,
-        world: &World<'_>,
-        received: Received,
-        out: &mut Assessment,
-    ) -> Reason {
-        let World { now, policy, .. } = *world;
-        if cluster.never_proved() {
-            return Reason::NoEvidenceYet;
-        }
-        let recent = received.latest.is_some_and(|at| now.since(at) <= 2 * policy.inventory_interval);
-        let since_the_first_failure = received.earliest.is_some_and(|at| Some(at) >= cluster.rounds.first_failed);
-        if recent && since_the_first_failure {
-            let draft = self.draft(world);
-            out.findings.push(draft.finding(
-                FindingCode::AgentCannotReachStores,
-                "",
-                Severity::Warning,
-                "this pod exchanges data with a store, but no store answers this node's own pings".into(),
-                "data arrived since the first round without an answer".into(),
-                Remedy {
-                    now: "let the agent reach the stores: a network policy or a firewall may select it".into(),
-                    prevent: "allow the agent's node address on the stores' port".into(),
-                },
-            ));
-            return Reason::PassiveOnly;
-        }
-        if let RoundState::Failing { began, ended } = cluster.rounds.state
-            && self.verdict.reason != Reason::NoStoreAnswers
-            && world.inventory
-            && world.sampled.is_none_or(|at| at < began)
-            && now < ended + INVENTORY_WAIT
-        {
-            out.wake = Some(ended + INVENTORY_WAIT);
-            return self.verdict.reason;
-        }
-        Reason::NoStoreAnswers
-    }
-
-    fn reach(&mut self, cluster: &Cluster, world: &World<'_>, received: Received, out: &mut Assessment) {
-        let World { now, policy, .. } = *world;
-        let since = now - policy.window;
-        let mut counted = 0;
-        let mut containers = BTreeSet::new();
-        let mut established = None;
-        let mut last_activity = None;
-        let mut stuck = false;
-        let mut silent_flow = false;
-        for (key, container) in &self.containers {
-            for (address, remote) in &container.remotes {
-                let Some(target) = cluster.ownership.present_owner(*address).filter(|key| key.role() == Role::Store)
-                else {
-                    continue;
-                };
-                if remote.wants_contrast() {
-                    out.contrasts.push((target, *address));
-                }
-                last_activity = last_activity.max(remote.last_begun).max(remote.failed.back().map(|(at, _, _)| *at));
-                if self.proxied.contains(address) {
-                    continue;
-                }
-                established = established.max(remote.last_established);
-                let attempts = remote.counted(since).count();
-                if attempts > 0 {
-                    counted += attempts;
-                    containers.insert(*key);
-                }
-            }
-            for socket in container.sockets.live() {
-                let to_store = cluster.is_store(socket.remote);
-                stuck |= to_store && socket.stuck(now, crate::container::STUCK_AFTER);
-                // Without byte counts a connection that is not waiting for anything may well be in use.
-                silent_flow |= to_store
-                    && socket.bytes_received.is_none()
-                    && socket.state == crate::connection::TcpState::Established
-                    && socket.stuck_since.is_none();
-                if to_store && let Some(since) = socket.stuck_since.filter(|_| socket.retransmits > 0) {
-                    let again = socket.stuck_counted.map(|at| at + crate::container::STUCK_AGAIN);
-                    let due = again.unwrap_or(since + crate::container::STUCK_AFTER);
-                    out.sample_at = Some(out.sample_at.map_or(due, |at| at.min(due)));
-                }
-            }
-        }
-        let proven_well = established.max(received.latest);
-        if let Some(latch) = &mut self.reach {
-            let quiet =
-                !stuck && now.since(latch.last_activity.max(last_activity.unwrap_or(latch.since))) >= policy.window;
-            if let Some(at) = last_activity {
-                latch.carried &= at <= latch.last_activity;
-                latch.last_activity = latch.last_activity.max(at);
-            }
-            if quiet || proven_well.is_some_and(|at| at > latch.since) {
-                self.reach = None;
-            }
-        } else if counted >= 2
-            && cluster.live_reason() == Reason::StoreAnswering
-            && !silent_flow
-            && proven_well.is_none_or(|at| now.since(at) > policy.window)
-        {
-            let last_activity = last_activity.unwrap_or(now);
-            self.reach = Some(ReachLatch { since: now, containers, last_activity, carried: false });
-        }
-        let failing = counted > 0 && proven_well.is_none_or(|at| now.since(at) > policy.window);
-        if failing || self.reach.is_some() {
-            out.suspicions.insert(Reason::PodCannotReachStores);
-        }
-        if let Some(latch) = &self.reach {
-            out.leaves = Some((Reason::PodCannotReachStores, latch.since));
-            out.carried = latch.carried;
-        }
-    }
-
-    fn stale(&mut self, _cluster: &Cluster, world: &World<'_>, _out: &mut Assessment) {
-        let _ = world.policy.stale_transport == StaleTransportAction::Degraded;
-    }
-
-    fn connection_findings(&self, cluster: &Cluster, world: &World<'_>, out: &mut Assessment) {
-        let World { now, policy, .. } = *world;
-        let draft = self.draft(world);
-        let mut facts: BTreeMap<TargetKey, TargetFacts> = BTreeMap::new();
-        for (address, remote) in self.containers.values().flat_map(|container| &container.remotes) {
-            if let Some(target) = cluster.ownership.present_owner(*address) {
-                facts.entry(target).or_default().add(*address, remote, now, policy.window);
-            }
-        }
-        for (target, facts) in &facts {
-            if facts.active() {
-                out.findings.extend(facts.findings(&draft, *target, cluster.node_word(*target), now));
-            }
-        }
-        if !self.proxied.is_empty() {
-            out.findings.push(draft.finding(
-                FindingCode::AttemptsNotObservable,
-                "",
-                Severity::Info,
-                "a proxy in this pod answers for the stores: what the application sees is not what the network does".into(),
-                format!("{} addresses are dialled by two containers of the pod", self.proxied.len()),
-                Remedy {
-                    now: "nothing; verdicts rest on the node's own pings".into(),
-                    prevent: "exclude the stores' port from the proxy's redirection".into(),
-                },
-            ));
-        }
-        out.findings.extend(cluster.pd.view().findings);
-    }
-
-    fn draft(&self, world: &World<'_>) -> Draft<'_> {
-        Draft { record: &self.record, now: world.now, window: world.policy.window }
-    }
-
     /// What the guard has to know.
     pub(crate) fn member(&self, assessment: &Assessment) -> Member {
         let reason = if assessment.live || !self.restored { assessment.base } else { self.verdict.reason };
@@ -431,7 +222,9 @@ impl Pod {
         let World { now, policy, .. } = *world;
         let mut reason = assessment.base;
         let mut carried = false;
-        let keeps_prior = !assessment.live && self.restored;
+        // A verdict on passive evidence lives in its latch, which the guard watches; the others stand by themselves.
+        let passive = matches!(self.verdict.reason, Reason::PodCannotReachStores | Reason::StaleTransport);
+        let keeps_prior = !assessment.live && self.restored && !passive;
         if let Some((leaves, _)) = assessment.leaves.filter(|_| reason.status() != Status::NotReady) {
             if may_leave {
                 reason = leaves;
@@ -479,6 +272,13 @@ impl Pod {
             Status::Unknown => policy.ready_when_unknown(),
         };
         self.evidence_at = assessment.evidence_at;
+        if self.restored || self.reach.as_ref().is_some_and(|latch| latch.carried) {
+            let known: BTreeSet<_> = assessment.findings.iter().map(key).collect();
+            let missing = self.carried.iter().filter(|finding| !known.contains(&key(finding)));
+            assessment.findings.extend(missing.cloned().collect::<Vec<_>>());
+        } else {
+            self.carried.clear();
+        }
         for turn in self.book.settle(&mut assessment.findings) {
             let (code, target, from, to, message) = match turn {
                 Turn::Came(finding) => (finding.code, finding.target, None, Some(finding.code), finding.message),
@@ -508,53 +308,11 @@ impl Pod {
             reason => cluster.message(reason),
         }
     }
+}
 
-    /// What is published about it.
-    pub(crate) fn view(&self, cluster: &Cluster) -> PodView {
-        let mut held: BTreeMap<Option<TargetKey>, Connections> = BTreeMap::new();
-        for socket in self.containers.values().flat_map(|container| container.sockets.live()) {
-            if socket.state == crate::connection::TcpState::SynSent {
-                continue;
-            }
-            let owner = cluster.ownership.owner(socket.remote, socket.origin());
-            let connections = held.entry(owner.target()).or_default();
-            match owner {
-                Owner::Current(_) => connections.current += 1,
-                Owner::Former(_) => connections.previous += 1,
-                Owner::Unknown => connections.unknown += 1,
-            }
-        }
-        let keys: BTreeSet<_> = self.counters.keys().chain(held.keys()).copied().collect();
-        let none = TargetCounters::default();
-        PodView {
-            record: Arc::clone(&self.record),
-            verdict: self.verdict.clone(),
-            findings: self.findings.clone(),
-            evidence_at: self.evidence_at,
-            targets: keys
-                .into_iter()
-                .map(|target| {
-                    let counters = self.counters.get(&target).unwrap_or(&none);
-                    PodTargetView {
-                        target,
-                        connects: counters.connects.iter().map(|(outcome, count)| (*outcome, *count)).collect(),
-                        endings: counters.endings.iter().map(|(outcome, count)| (*outcome, *count)).collect(),
-                        resets_received: counters.resets_received,
-                        resets_sent: counters.resets_sent,
-                        retransmits: counters.retransmits,
-                        connections: held.get(&target).copied().unwrap_or_default(),
-                        connect_duration: counters.connect_duration,
-                    }
-                })
-                .collect(),
-            transitions: self.transitions.iter().map(|(reason, count)| (*reason, *count)).collect(),
-        }
-    }
-
-    /// The pod's identity.
-    pub(crate) fn uid(&self) -> &PodUid {
-        &self.record.uid
-    }
+/// What makes a finding the same as before.
+fn key(finding: &Finding) -> (FindingCode, Option<StaleMode>, String) {
+    (finding.code, finding.mode, finding.target.clone())
 }
 
 /// A container that begins now: what its targets' clocks read already is not its doing.

@@ -1,6 +1,7 @@
 //! What is published: immutable, small, complete.
 
 use crate::{
+    attribution::Unattributed,
     connection::ConnectionOutcome,
     id::{ClusterId, HostPort, TargetId, TargetKey},
     ping::{Phases, PingOutcome},
@@ -33,6 +34,23 @@ pub struct Snapshot {
     pub synced: bool,
     /// What the kernel side counted, for metrics.
     pub kernel: KernelCounters,
+    /// Kernel evidence that belongs to no judged pod, by the reason why.
+    pub unattributed: Vec<(Unattributed, u64)>,
+    /// What did not fit into the judge's own bounded memories since start.
+    pub dropped: Dropped,
+}
+
+/// What the judge's own bounds dropped since start. All zero on a node that is not under attack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Events that came faster than they were handed out.
+    pub events: u64,
+    /// Addresses of targets, and list entries with a duplicate id or beyond the limit.
+    pub targets: u64,
+    /// Pods beyond the limit, or of a cluster that is not configured.
+    pub pods: u64,
+    /// Remote addresses, sockets and containers of single pods.
+    pub evidence: u64,
 }
 
 /// A cluster as seen from this node.

@@ -15,13 +15,13 @@ use std::{
 };
 
 /// Sockets of one container that are tracked. A Server has up to 32 channels per Store; what is beyond is counted.
-pub const MAX_SOCKETS: usize = 1024;
+pub(crate) const MAX_SOCKETS: usize = 1024;
 
 /// Ended connections of one container that are remembered for the connection table.
 const MAX_ENDED: usize = 32;
 
 /// A connection that was quiet this long before its last use counts as idle.
-pub const IDLE: Duration = Duration::from_secs(60);
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
 
 /// What identifies a socket while it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

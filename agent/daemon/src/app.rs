@@ -18,8 +18,10 @@ use crate::{
         pings::{self, Cadence},
         pods::PodsTask,
     },
+    state::{Recorder, StateFile},
 };
 use anyhow::{Context, Result, bail, ensure};
+use futures_util::future::BoxFuture;
 use prometheus_client::registry::Registry;
 use std::{process::ExitCode, sync::Arc, time::Duration};
 use storewatch_core::{
@@ -47,15 +49,16 @@ pub async fn run(config: Config) -> Result<ExitCode> {
     let mut tasks = Tasks::default();
 
     let settings = config.settings();
-    let judge = Judge::new(settings, clock::now());
+    let mut judge = Judge::new(settings, clock::now());
+    let recorder = restore(&mut tasks, &config, &mut judge);
     let (publisher, publication) =
         publish::channel(Arc::new(judge.snapshot(clock::now())), config.verdict.on_unknown, drain.clone());
     let (observations, receiver) = observe::channel();
     let (sender, clusters, kernel) = requests::channel(config.clusters.len());
 
-    start_sources(&mut tasks, &config, &observations, clusters, kernel)?;
+    start_sources(&mut tasks, &config, &observations, clusters, kernel, &stop)?;
     drop(observations);
-    let wiring = Wiring { observations: receiver, requests: sender, publisher };
+    let wiring = Wiring { observations: receiver, requests: sender, publisher, recorder };
     let engine_stop = stop.clone();
     tasks.spawn("engine", async move {
         engine::run(judge, wiring, engine_stop).await;
@@ -95,14 +98,31 @@ pub async fn run(config: Config) -> Result<ExitCode> {
     }
 }
 
-/// Starts everything that observes. Each ends by itself once the engine no longer listens.
+/// Gives the judge what an earlier run put away, and starts what keeps it up to date.
+fn restore(tasks: &mut Tasks, config: &Config, judge: &mut Judge) -> Recorder {
+    let Some(path) = &config.state_file else { return Recorder::off() };
+    let file = StateFile::new(path.clone(), &config.node);
+    if let Some(memory) = file.load() {
+        judge.restore(memory, clock::now());
+    }
+    let (recorder, writer) = file.keep();
+    tasks.spawn("state file", writer.run());
+    recorder
+}
+
+/// Starts everything that observes, until `stop`.
 fn start_sources(
     tasks: &mut Tasks,
     config: &Config,
     observations: &ObservationSender,
     clusters: Vec<ClusterRequests>,
     requests: KernelRequests,
+    stop: &CancellationToken,
 ) -> Result<()> {
+    let mut observe = |name, source: BoxFuture<'static, Result<()>>| {
+        let stop = stop.clone();
+        tasks.spawn(name, async move { stop.run_until_cancelled(source).await.unwrap_or(Ok(())) });
+    };
     let cadence = Cadence {
         interval: config.ping.interval,
         idle_interval: config.ping.idle_interval,
@@ -112,21 +132,20 @@ fn start_sources(
         max_stores_per_round: usize::try_from(config.ping.max_stores_per_round)?,
     };
     let kernel = open_kernel(config)?;
-    let sender = observations.clone();
-    tasks.spawn("kernel source", kernel.run(sender, requests));
+    observe("kernel source", Box::pin(kernel.run(observations.clone(), requests)));
 
     let names = Arc::new(Names::default());
     let (look_ups, sender) = (Arc::clone(&names), observations.clone());
-    tasks.spawn(
+    observe(
         "dns source",
-        async move { Ok(look_ups.run(&Resolver::default(), cadence.dns_interval, &sender).await?) },
+        Box::pin(async move { Ok(look_ups.run(&Resolver::default(), cadence.dns_interval, &sender).await?) }),
     );
     let peers = config.clusters.iter().map(|cluster| cluster.pd_peers.clone()).collect();
     let (for_pd, sender) = (Arc::clone(&names), observations.clone());
-    tasks.spawn("pd source", async move { Ok(pd::run(cadence, peers, for_pd, sender).await?) });
+    observe("pd source", Box::pin(async move { Ok(pd::run(cadence, peers, for_pd, sender).await?) }));
     let sender = observations.clone();
-    tasks.spawn("pings source", async move { Ok(pings::run(cadence, clusters, names, sender).await?) });
-    tasks.spawn("pods source", PodsTask::new(config).run(observations.clone()));
+    observe("pings source", Box::pin(async move { Ok(pings::run(cadence, clusters, names, sender).await?) }));
+    observe("pods source", Box::pin(PodsTask::new(config).run(observations.clone())));
     Ok(())
 }
 

@@ -7,16 +7,16 @@
 //! ```
 
 mod agent;
-mod cluster;
+pub mod cluster;
 pub mod part;
 mod story;
-mod world;
+pub mod world;
 
 use crate::runtime::shutdown::Signals;
 use agent::Agent;
 use anyhow::{Context, Result, bail};
 use cluster::Cluster;
-use std::{io::Write, process::ExitCode, time::Duration};
+use std::{io::Write, path::Path, process::ExitCode, time::Duration};
 
 /// How often the parts are looked at while the story is told.
 const WATCH: Duration = Duration::from_millis(200);
@@ -51,8 +51,8 @@ async fn tell(keep: bool) -> Result<ExitCode> {
         out,
         "storewatch demo: a HugeGraph-shaped cluster in namespaces of its own; all that follows is the agent's word."
     )?;
-    let mut cluster = Cluster::start()?;
-    cluster.start_agent()?;
+    let mut cluster = Cluster::start(Path::new("/proc/self/exe"), &cluster::PODS)?;
+    cluster.start_agent(&cluster::agent_config())?;
     let agent = Agent::new();
     let told = tokio::select! {
         told = story::tell(&mut cluster, &agent, &mut out) => told,

@@ -93,8 +93,10 @@ pub mod total {
     pub const UNTRACKED: u32 = 8;
     /// Of selected sockets, counted in a sum only because the map reserved for them was full.
     pub const OVERFLOWED: u32 = 9;
+    /// Ends that were not seen when they happened, told when the socket was destroyed.
+    pub const RECOVERED: u32 = 10;
     /// One more than the largest.
-    pub const COUNT: u32 = 10;
+    pub const COUNT: u32 = 11;
 }
 
 /// Entries of the one value of the per-CPU array `TOTALS`.

@@ -1,9 +1,7 @@
 //! Dials, their outcome and the end of connections, from the socket's state changes (never from a syscall's return: a
 //! non-blocking connect returns before anything is known).
 
-use aya_ebpf::{
-    helpers::generated::bpf_ktime_get_ns, macros::raw_tracepoint, programs::RawTracePointContext,
-};
+use aya_ebpf::{helpers::generated::bpf_ktime_get_ns, macros::raw_tracepoint, programs::RawTracePointContext};
 use aya_log_ebpf::warn;
 use storewatch_ebpf_common::{
     counters::{kind, total},
@@ -144,11 +142,25 @@ fn evidence(socket: &Socket, track: &Track, old: u8, attempt: bool) -> u64 {
 }
 
 /// `tcp_destroy_sock(sk)`: whatever is left of a socket goes with it.
+///
+/// A socket that is still remembered has reached CLOSE unseen: the kernel does not run a program that it interrupted on the
+/// same CPU. Its end is told here, without the state that ended where that is no longer known.
 #[raw_tracepoint(tracepoint = "tcp_destroy_sock")]
 pub fn tcp_destroy_sock(ctx: RawTracePointContext) -> i32 {
-    if let Some(socket) = Socket::watched(ctx.arg::<u64>(0)) {
+    let Some(socket) = Socket::watched(ctx.arg::<u64>(0)) else { return 0 };
+    let attempt = CONNECTING.get_ptr(socket.address).is_some();
+    // SAFETY: as in `established`.
+    if let Some(track) = Track::find(&socket).map(|track| unsafe { *track }) {
+        // The SYN is acknowledged: that it was established was not seen either.
+        let attempt = attempt && socket.bytes_acked() == 0;
+        let (kind, old) = if attempt { (kind::FAILED, SYN_SENT) } else { (kind::ENDED, 0) };
+        tally(total::RECOVERED, kind);
+        let evidence = evidence(&socket, &track, old, attempt);
+        // SAFETY: no arguments, no effect.
+        let now = unsafe { bpf_ktime_get_ns() };
+        record(&socket, &Happening { kind, state: old, evidence, track }, now);
         forget(&socket);
-        let _ = IGNORED.remove(socket.address);
     }
+    let _ = IGNORED.remove(socket.address);
     0
 }

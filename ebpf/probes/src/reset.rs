@@ -1,15 +1,19 @@
 //! RSTs, received and sent.
 
-use aya_ebpf::{
-    helpers::generated::bpf_ktime_get_ns, macros::raw_tracepoint, programs::RawTracePointContext,
-};
+use aya_ebpf::{helpers::generated::bpf_ktime_get_ns, macros::raw_tracepoint, programs::RawTracePointContext};
 use storewatch_ebpf_common::{
     counters::kind,
     evidence as bits,
     state::{LISTEN, NEW_SYN_RECV, SYN_RECV, TIME_WAIT},
 };
 
-use crate::{connect::late, emit::{Happening, record}, maps::global, socket::Socket, track::Track};
+use crate::{
+    connect::late,
+    emit::{Happening, record},
+    maps::global,
+    socket::Socket,
+    track::Track,
+};
 
 /// `tcp_receive_reset(sk)`: an acceptable RST arrived; the socket still has the state that it hits.
 #[raw_tracepoint(tracepoint = "tcp_receive_reset")]
@@ -29,7 +33,12 @@ pub fn tcp_send_reset(ctx: RawTracePointContext) -> i32 {
     }
     if let Some(socket) = Socket::watched(address) {
         let reason = if global!(OFFSETS.send_reset_args) >= 3 { u64::from(ctx.arg::<u32>(2) & 0xff) } else { 0 };
-        note(&socket, kind::RESET_SENT, bits::RESET_SENT | reason << bits::RESET_REASON_SHIFT, reason << bits::RESET_REASON_SHIFT);
+        note(
+            &socket,
+            kind::RESET_SENT,
+            bits::RESET_SENT | reason << bits::RESET_REASON_SHIFT,
+            reason << bits::RESET_REASON_SHIFT,
+        );
     }
     0
 }

@@ -232,8 +232,7 @@ pub fn current_is_agent() -> bool {
     let device = global!(SETTINGS.pidns_dev);
     let mut info = bpf_pidns_info { pid: 0, tgid: 0 };
     // SAFETY: `info` is writable and of the size given. The helper fails when the task lives in another pid namespace.
-    let failed = unsafe {
-        bpf_get_ns_current_pid_tgid(device, inode, &raw mut info, size_of::<bpf_pidns_info>() as u32)
-    };
+    let failed =
+        unsafe { bpf_get_ns_current_pid_tgid(device, inode, &raw mut info, size_of::<bpf_pidns_info>() as u32) };
     failed == 0 && info.tgid == global!(SETTINGS.own_tgid)
 }

@@ -34,8 +34,8 @@ pub const SOON: Duration = Duration::from_secs(5);
 /// A port of this test process alone, so that runs side by side do not see each other.
 pub fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = 20_000 + u16::try_from(std::process::id() % 1000).unwrap_or(0) * 10;
-    base + NEXT.fetch_add(1, Ordering::Relaxed) % 10
+    let base = 20_000 + u16::try_from(std::process::id() % 250).unwrap_or(0) * 40;
+    base + NEXT.fetch_add(1, Ordering::Relaxed) % 40
 }
 
 /// A process that does what it is told; see `actor`.

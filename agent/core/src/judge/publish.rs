@@ -1,10 +1,11 @@
 //! Publishing: on change at once, for refreshed ages at most each second.
 
-use super::{Advance, Judge, REFRESH};
+use super::{Advance, Judge, LOOK, REFRESH};
 use crate::{
     cluster::Cluster,
     id::PodUid,
-    snapshot::{ClusterView, PodView, Snapshot},
+    pods::Pod,
+    snapshot::{ClusterView, Dropped, PodView, Snapshot},
     source::{SourceName, SourceState},
     time::MonoTime,
     verdict::{Finding, FindingCode, Reason, Remedy, Severity, StaleMode},
@@ -26,7 +27,7 @@ struct ClusterGist {
     verdict: (bool, Reason, bool),
     counts: (u32, u32, Vec<u64>),
     pd: (Option<bool>, Option<bool>, Vec<Option<bool>>),
-    stores: Vec<(Option<bool>, bool, Vec<(IpAddr, bool)>)>,
+    stores: Vec<StoreGist>,
     findings: Vec<FindingGist>,
 }
 
@@ -37,6 +38,9 @@ struct PodGist {
     verdict: (bool, Reason, bool),
     findings: Vec<FindingGist>,
 }
+
+/// Answering, expected, and each address with whether its tenure is over.
+type StoreGist = (Option<bool>, bool, Vec<(IpAddr, bool)>);
 
 type FindingGist = (FindingCode, Option<StaleMode>, String, Severity, bool);
 
@@ -88,17 +92,29 @@ impl PodGist {
 }
 
 impl Judge {
+    /// Publishes what changed. Building a snapshot costs more than judging, so it is built at once only when a verdict, a
+    /// finding, a ping's outcome, an owner or a source changed, and otherwise at most every [`LOOK`].
     pub(super) fn publish(&mut self, now: MonoTime, advance: &mut Advance) {
+        let look = self.looked_at.map(|at| at + LOOK);
+        let refresh = self.published_at.map(|at| at + REFRESH);
+        let pending = self.dirty && look.is_none_or(|at| at <= now);
+        if !(self.log.is_urgent() || pending || refresh.is_none_or(|at| at <= now)) {
+            advance.wake(if self.dirty { look } else { refresh });
+            advance.events = self.log.drain(self.generation);
+            return;
+        }
+        self.looked_at = Some(now);
         let mut snapshot = self.snapshot(now);
         let gist = Gist::of(&snapshot);
         let changed = self.published.as_ref() != Some(&gist);
-        let due = self.published_at.is_none_or(|at| now.since(at) >= REFRESH);
-        if changed || (self.dirty && due) {
+        self.stale_ages |= self.dirty;
+        self.dirty = false;
+        if changed || (self.stale_ages && refresh.is_none_or(|at| at <= now)) {
             self.generation += u64::from(changed);
             snapshot.generation = self.generation;
             self.published = Some(gist);
             self.published_at = Some(now);
-            self.dirty = false;
+            self.stale_ages = false;
             advance.snapshot = Some(snapshot);
         }
         advance.events = self.log.drain(self.generation);
@@ -112,7 +128,7 @@ impl Judge {
         for cluster in &mut clusters {
             cluster.readiness.findings.extend(lost.clone());
         }
-        let cluster = |pod: &crate::pods::Pod| self.clusters.get(usize::from(pod.record.cluster.0));
+        let cluster = |pod: &Pod| self.clusters.get(usize::from(pod.record.cluster.0));
         let mut pods: Vec<_> = self.pods.values().filter_map(|pod| Some(pod.view(cluster(pod)?))).collect();
         pods.sort_by(|a, b| (&a.record.pod, &a.record.uid).cmp(&(&b.record.pod, &b.record.uid)));
         for pod in &mut pods {
@@ -125,11 +141,23 @@ impl Judge {
             taken_at: now,
             clusters,
             pods,
-            pods_fresh: self.pods_at.is_some_and(|at| now.since(at) <= policy.window),
+            pods_fresh: self.pods_at.is_some() && self.pods_source_answers(),
             sources: self.sources.values().cloned().collect(),
             synced: self.synced(),
             kernel: self.kernel,
+            unattributed: self.unattributed.iter().map(|(why, count)| (*why, *count)).collect(),
+            dropped: Dropped {
+                events: self.log.dropped(),
+                targets: self.clusters.iter().map(Cluster::dropped).fold(0, u64::saturating_add),
+                pods: self.dropped_pods,
+                evidence: self.pods.values().map(Pod::dropped).fold(0, u64::saturating_add),
+            },
         }
+    }
+
+    /// The source of pods is well: what it does not list does not exist.
+    fn pods_source_answers(&self) -> bool {
+        self.sources.get(&SourceName::Pods).is_none_or(|view| view.state == SourceState::Active)
     }
 
     /// Every source has had its first answer or is marked absent.

@@ -6,20 +6,26 @@ use super::{
     world::{self, DIRECTORY, Pod},
 };
 use anyhow::{Context, Result};
-use std::{collections::BTreeMap, fs, net::Ipv4Addr, path::Path, process::Child};
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    process::Child,
+};
 
 /// The pods that are judged.
-pub(super) const PODS: [&str; 2] = ["server-0", "server-1"];
+pub const PODS: [&str; 2] = ["server-0", "server-1"];
 
 /// Their namespace.
-pub(super) const NAMESPACE: &str = "demo";
+pub const NAMESPACE: &str = "demo";
 
 /// How many Stores there are.
-pub(super) const STORES: u8 = 3;
+pub const STORES: u8 = 3;
 
 /// What the agent is configured with. The window is short, since nobody wants to watch a demo for 150 s; everything else is
 /// the default or only about places.
-fn agent_config() -> String {
+pub(super) fn agent_config() -> String {
     format!(
         "node: demo
 listen:
@@ -43,25 +49,33 @@ state_file: \"\"
 }
 
 /// The name of a Store, as a chart's headless Service gives it.
-pub(super) fn store_name(index: u8) -> String {
+pub fn store_name(index: u8) -> String {
     format!("hugegraph-store-{index}.hugegraph-store.{NAMESPACE}.svc")
 }
 
-fn pd_name() -> String {
+/// The name of PD's only peer.
+pub fn pd_name() -> String {
     format!("hugegraph-pd-0.hugegraph-pd.{NAMESPACE}.svc")
 }
 
 /// The running parts.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub struct Cluster {
+    program: PathBuf,
+    clients: Vec<String>,
     pods: BTreeMap<String, Pod>,
     parts: BTreeMap<String, Child>,
 }
 
 impl Cluster {
-    /// Makes the pods and starts everything but the agent.
-    pub(super) fn start() -> Result<Self> {
-        let mut cluster = Self { pods: BTreeMap::new(), parts: BTreeMap::new() };
+    /// Makes PD's, the Stores' and these client pods, and starts `program` (a `storewatch` binary) in each. The agent is
+    /// started apart.
+    ///
+    /// # Errors
+    /// When the machine refuses a namespace, a link or a process.
+    pub fn start(program: &Path, clients: &[&str]) -> Result<Self> {
+        let (pods, parts) = (BTreeMap::new(), BTreeMap::new());
+        let mut cluster = Self { program: program.to_owned(), clients: Vec::new(), pods, parts };
         let mut names = vec![(pd_name(), Ipv4Addr::new(10, 244, 7, 5))];
         names.extend((0..STORES).map(|index| (store_name(index), store_address(index))));
         world::write_hosts(&names)?;
@@ -69,23 +83,26 @@ impl Cluster {
         for index in 0..STORES {
             cluster.add_pod(&format!("store-{index}"), store_address(index))?;
         }
-        for (name, last) in PODS.iter().zip(200..) {
-            cluster.add_pod(name, Ipv4Addr::new(10, 244, 7, last))?;
+        for (name, last) in clients.iter().zip(200..) {
+            cluster.add_client(name, Ipv4Addr::new(10, 244, 7, last))?;
         }
         cluster.start_part("pd", &Part::Pd)?;
         for index in 0..STORES {
             cluster.start_store(index)?;
         }
-        for name in PODS {
+        for name in clients {
             cluster.start_part(name, &Part::Client)?;
         }
         Ok(cluster)
     }
 
-    /// Starts the agent on the node.
-    pub(super) fn start_agent(&mut self) -> Result<()> {
+    /// Starts the agent on the node with this configuration, told of every client pod that there is.
+    ///
+    /// # Errors
+    /// When a file cannot be written, or the process not started.
+    pub fn start_agent(&mut self, config: &str) -> Result<()> {
         let mut pods = String::new();
-        for (name, number) in PODS.iter().zip(1..) {
+        for (name, number) in self.clients.iter().zip(1..) {
             let pod = self.pod(name)?;
             pods.push_str(&format!(
                 "- {{namespace: {NAMESPACE}, name: {name}, uid: demo-{number}, ips: [{}], workload: StatefulSet/server, netns: {}}}\n",
@@ -94,34 +111,51 @@ impl Cluster {
             ));
         }
         write("pods.yaml", &pods)?;
-        write("storewatch.yaml", &agent_config())?;
+        write("storewatch.yaml", config)?;
         let config = format!("{DIRECTORY}/storewatch.yaml");
-        let child = world::start(None, &["run", "--config", &config], &log("agent"))?;
+        let child = world::start(&self.program, None, &["run", "--config", &config], &log("agent"))?;
         self.parts.insert("agent".to_owned(), child);
         Ok(())
     }
 
+    /// Kills the agent, if it runs.
+    ///
+    /// # Errors
+    /// When it cannot be killed or waited for.
+    pub fn stop_agent(&mut self) -> Result<()> {
+        match self.parts.remove("agent") {
+            Some(child) => end("agent", child),
+            None => Ok(()),
+        }
+    }
+
     /// The pod of this name.
-    pub(super) fn pod(&self, name: &str) -> Result<&Pod> {
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn pod(&self, name: &str) -> Result<&Pod> {
         self.pods.get(name).with_context(|| format!("the demo has no pod {name}"))
     }
 
     /// Kills a Store's process; its pod, and so its address, stays.
-    pub(super) fn kill_store(&mut self, index: u8) -> Result<()> {
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill_store(&mut self, index: u8) -> Result<()> {
         let name = format!("store-{index}");
-        let mut child = self.parts.remove(&name).with_context(|| format!("{name} does not run"))?;
-        child.kill().with_context(|| format!("cannot kill {name}"))?;
-        child.wait().with_context(|| format!("cannot wait for {name}"))?;
-        Ok(())
+        end(&name, self.parts.remove(&name).with_context(|| format!("{name} does not run"))?)
     }
 
     /// Starts a Store in its pod.
-    pub(super) fn start_store(&mut self, index: u8) -> Result<()> {
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start_store(&mut self, index: u8) -> Result<()> {
         self.start_part(&format!("store-{index}"), &Part::Store(index))
     }
 
     /// A part that has ended without being told to, with the end of what it printed.
-    pub(super) fn fallen(&mut self) -> Option<String> {
+    pub fn fallen(&mut self) -> Option<String> {
         let (name, status) =
             self.parts.iter_mut().find_map(|(name, child)| Some((name.clone(), child.try_wait().ok()??)))?;
         let printed = fs::read_to_string(log(&name)).unwrap_or_default();
@@ -130,8 +164,18 @@ impl Cluster {
     }
 
     /// The process of a part, for whoever wants to enter its namespaces.
-    pub(super) fn pid(&self, name: &str) -> Option<u32> {
+    pub fn pid(&self, name: &str) -> Option<u32> {
         self.parts.get(name).map(Child::id)
+    }
+
+    /// Makes one more client pod, in which nothing runs yet. An agent that runs already does not hear of it.
+    ///
+    /// # Errors
+    /// When the machine refuses the namespace or its link.
+    pub fn add_client(&mut self, name: &str, address: Ipv4Addr) -> Result<()> {
+        self.add_pod(name, address)?;
+        self.clients.push(name.to_owned());
+        Ok(())
     }
 
     fn add_pod(&mut self, name: &str, address: Ipv4Addr) -> Result<()> {
@@ -142,7 +186,7 @@ impl Cluster {
 
     fn start_part(&mut self, name: &str, part: &Part) -> Result<()> {
         let part = part.to_string();
-        let child = world::start(Some(self.pod(name)?), &["demo", "--part", &part], &log(name))?;
+        let child = world::start(&self.program, Some(self.pod(name)?), &["demo", "--part", &part], &log(name))?;
         self.parts.insert(name.to_owned(), child);
         Ok(())
     }
@@ -159,7 +203,14 @@ impl Drop for Cluster {
     }
 }
 
-fn store_address(index: u8) -> Ipv4Addr {
+fn end(name: &str, mut child: Child) -> Result<()> {
+    child.kill().with_context(|| format!("cannot kill {name}"))?;
+    child.wait().with_context(|| format!("cannot wait for {name}"))?;
+    Ok(())
+}
+
+/// The address of a Store's pod.
+pub fn store_address(index: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 244, 7, 10 + index)
 }
 

@@ -18,34 +18,37 @@ use std::{
 };
 
 /// Where the demo's files live, in a tmpfs that only its own mount namespace sees.
-pub(super) const DIRECTORY: &str = "/run/netns";
+pub const DIRECTORY: &str = "/run/netns";
 
 /// The node's side of every pod's link.
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
 /// A pod's network: a namespace with one address, routed through the node.
 #[derive(Debug)]
-pub(super) struct Pod {
+pub struct Pod {
     /// Its short name, also the name of its namespace.
-    pub(super) name: String,
+    pub name: String,
     /// Its address.
-    pub(super) address: Ipv4Addr,
+    pub address: Ipv4Addr,
 }
 
 impl Pod {
     /// The path of its namespace, valid inside the demo only.
-    pub(super) fn netns(&self) -> PathBuf {
+    pub fn netns(&self) -> PathBuf {
         Path::new(DIRECTORY).join(&self.name)
     }
 
     /// The node's end of its link.
-    pub(super) fn link(&self) -> String {
+    pub fn link(&self) -> String {
         format!("v-{}", self.name)
     }
 }
 
 /// Moves this process, which must have one thread only, into fresh mount and network namespaces.
-pub(super) fn enter_node() -> Result<()> {
+///
+/// # Errors
+/// When the machine does not let it.
+pub fn enter_node() -> Result<()> {
     ensure!(
         nix::unistd::geteuid().is_root(),
         "the demo makes network namespaces and loads eBPF programs: run it as root (sudo storewatch demo)"
@@ -112,12 +115,12 @@ pub(super) fn lift_drops() -> Result<()> {
     run("nft", &["delete", "table", "ip", "demo"])
 }
 
-/// Starts this binary again with `arguments`, inside a pod or (without one) on the node.
-pub(super) fn start(pod: Option<&Pod>, arguments: &[&str], log: &Path) -> Result<Child> {
+/// Starts `program` with `arguments`, inside a pod or (without one) on the node.
+pub(super) fn start(program: &Path, pod: Option<&Pod>, arguments: &[&str], log: &Path) -> Result<Child> {
     let namespace = pod.map(|pod| File::open(pod.netns())).transpose().context("a pod's namespace has gone")?;
     let output = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
     let parent = nix::unistd::getpid();
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     // SAFETY: between fork and exec only the system calls prctl, getppid and setns are made, which are async-signal-safe,
     // and nothing is allocated.

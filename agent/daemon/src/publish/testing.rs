@@ -14,8 +14,8 @@ use storewatch_core::{
     pod::{PodRecord, Workload},
     policy::OnUnknown,
     snapshot::{
-        AddressView, ClusterView, Connections, Histogram, KernelCounters, LastPing, NodeReadiness, PdView, PeerView,
-        PodTargetView, PodView, Snapshot, SourceView, StoreView,
+        AddressView, ClusterView, Connections, Dropped, Histogram, KernelCounters, LastPing, NodeReadiness, PdView,
+        PeerView, PodTargetView, PodView, Snapshot, SourceView, StoreView,
     },
     source::{SourceName, SourceState},
     time::MonoTime,
@@ -183,6 +183,8 @@ pub(crate) fn snapshot() -> Snapshot {
             .to_vec(),
         synced: true,
         kernel: KernelCounters { state: 7, ..KernelCounters::default() },
+        unattributed: Vec::new(),
+        dropped: Dropped::default(),
     }
 }
 

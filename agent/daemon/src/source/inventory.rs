@@ -115,10 +115,10 @@ impl Inventory {
                 None
             }
         };
-        if let Some(sample) = sample {
-            if observations.send(Observation::Inventory(sample)).await.is_err() {
-                return false;
-            }
+        if let Some(sample) = sample
+            && observations.send(Observation::Inventory(sample)).await.is_err()
+        {
+            return false;
         }
         observations.send(Observation::Source(self.report())).await.is_ok()
     }

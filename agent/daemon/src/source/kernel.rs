@@ -45,8 +45,6 @@ use stats::{KernelStats, Totals};
 
 /// Details gather for this long before the counters are read.
 const COALESCE: Duration = Duration::from_millis(20);
-/// Counters are read at least this often.
-const PERIOD: Duration = Duration::from_secs(1);
 /// A reading that took t is followed by a pause of at least this many t, so that reading never takes a CPU.
 const PAUSE_FACTOR: u32 = 10;
 /// Idle counters are removed this often.
@@ -61,6 +59,8 @@ pub struct Settings {
     pub enabled: bool,
     /// Ports to watch from the first moment; requests replace them.
     pub ports: Vec<u16>,
+    /// Counters are read at least this often.
+    pub counter_interval: Duration,
     /// How often the inventory is read.
     pub inventory_interval: Duration,
     /// Details per counter key, CPU and second; more are only counted.
@@ -78,6 +78,7 @@ impl Default for Settings {
         Self {
             enabled: true,
             ports: Vec::new(),
+            counter_interval: Duration::from_secs(1),
             inventory_interval: Duration::from_secs(15),
             details_per_second: 20,
             ring_bytes: 256 * 1024,
@@ -114,11 +115,12 @@ struct Shared {
     programs: Option<Mutex<Ebpf>>,
     control: Option<Mutex<Control>>,
     totals: Option<Totals>,
+    decoder: Option<Decoder>,
 }
 
 impl std::fmt::Debug for KernelHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Shared { capabilities, hooks, programs: _, control: _, totals: _ } = &*self.0;
+        let Shared { capabilities, hooks, programs: _, control: _, totals: _, decoder: _ } = &*self.0;
         f.debug_struct("KernelHandle").field("capabilities", capabilities).field("hooks", hooks).finish()
     }
 }
@@ -156,6 +158,7 @@ impl KernelSource {
                     programs: None,
                     control: None,
                     totals: None,
+                    decoder: None,
                 })),
                 state: SourceState::Absent,
                 detail: reason.into(),
@@ -192,6 +195,7 @@ impl KernelSource {
             hooks,
             programs: Some(Mutex::new(ebpf)),
             control: Some(Mutex::new(control)),
+            decoder: Some(decoder),
         }));
         handle.set_ports(&settings.ports).map_err(|error| format!("the ports cannot be set: {error}"))?;
         Ok(Self {
@@ -233,7 +237,7 @@ impl KernelSource {
                 return Ok(());
             }
         }
-        let mut tick = interval(PERIOD);
+        let mut tick = interval(self.settings.counter_interval);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut prune = interval(PRUNE);
         let mut sample = interval(self.settings.inventory_interval);
@@ -467,6 +471,11 @@ impl KernelHandle {
             established: control.established.keys().collect::<Result<Vec<_>, _>>().ok()?.len(),
             ignored: control.ignored.keys().collect::<Result<Vec<_>, _>>().ok()?.len(),
         })
+    }
+
+    /// Understands this kernel's records; `None` when nothing is loaded.
+    pub fn decoder(&self) -> Option<Decoder> {
+        self.0.decoder
     }
 
     /// Opens the inventory for one reading from begin to end.

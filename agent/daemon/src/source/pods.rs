@@ -73,7 +73,6 @@ impl PodsTask {
         if sender.send(report).await.is_err() {
             return Ok(());
         }
-        tracing::info!(reason = absent, "no pod inventory");
         pending().await
     }
 
@@ -98,26 +97,12 @@ impl PodsTask {
             if same && unchanged % CONFIRM != 0 {
                 continue;
             }
-            if !same {
-                tell(last.as_ref(), &reading);
-            }
             for observation in reading.observations(clock::now()) {
                 if sender.send(observation).await.is_err() {
                     return Ok(());
                 }
             }
             last = Some(reading);
-        }
-    }
-}
-
-/// Logs what changed, once.
-fn tell(last: Option<&Reading>, reading: &Reading) {
-    if last.is_none_or(|last| last.detail != reading.detail) {
-        if reading.detail.is_empty() {
-            tracing::info!(pods = reading.pods.as_ref().map_or(0, Vec::len), "the pod list is read");
-        } else {
-            tracing::warn!(detail = %reading.detail, "the pod list is not whole");
         }
     }
 }

@@ -79,24 +79,26 @@ fn a_broken_list_of_pods_keeps_the_last_good_one_and_says_so() {
     let daemon = Daemon::start(&storage);
     daemon.until(POD, |code, body| code == 200 && body["status"] == "Ready");
     let file = daemon.folder.path().join("pods.yaml");
-    let source = |state: &str| {
-        loop {
-            let (_, body) = exchange(UnixStream::connect(daemon.socket()).unwrap(), "/v1/sources").unwrap();
-            let sources: serde_json::Value = serde_json::from_str(&body).unwrap();
-            let pods = sources.as_array().unwrap().iter().find(|source| source["name"] == "pods").unwrap().clone();
-            if pods["state"] == state {
-                return pods["detail"].as_str().unwrap().to_owned();
-            }
+    let named = || {
+        let (_, body) = exchange(UnixStream::connect(daemon.socket()).unwrap(), "/v1/sources").unwrap();
+        let sources: serde_json::Value = serde_json::from_str(&body).unwrap();
+        let pods = sources.as_array().unwrap().iter().find(|source| source["name"] == "pods").unwrap().clone();
+        pods["state"] == "degraded" && pods["detail"].as_str().unwrap().contains("pods.yaml")
+    };
+    // (The pod itself shares this test's cgroup and namespace, which is said, too, but names no file.)
+    let until = |wanted: bool| {
+        let begun = std::time::Instant::now();
+        while named() != wanted {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(30), "the source does not say {wanted}");
         }
     };
 
     std::fs::write(&file, "- {namespace: graph, name: [").unwrap();
-    let detail = source("degraded");
-    assert!(detail.contains("pods.yaml"), "{detail}");
+    until(true);
     assert_eq!(daemon.get(POD).unwrap().0, 200, "the last good list is kept");
 
     std::fs::write(&file, ONE_POD.replace("server-0", "server-9")).unwrap();
     daemon.until("/readiness/pods/graph/server-9", |code, body| code == 200 && body["status"] == "Ready");
-    source("active");
+    until(false);
     assert_eq!(daemon.get(POD).unwrap().0, 404, "a fresh list that does not hold it");
 }

@@ -1,6 +1,6 @@
 //! The wire mapping, row by row, against the test kit on loopback.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod client;
 mod connection;

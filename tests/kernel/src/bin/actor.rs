@@ -2,7 +2,7 @@
 //! sockets of the test process itself are the agent's own.
 //!
 //! Commands (`ID` names a socket, errors are errno numbers): `listen ID ADDR`, `accept ID LISTENER`, `dial ID ADDR MS`
-//! (waits up to MS for the outcome), `begin ID ADDR` (does not wait), `outcome ID MS`, `again ID ADDR` (a second connect),
+//! (waits up to MS for the outcome), `begin ID ADDR` (does not wait), `outcome ID MS`, `poll ID MS` (waits, leaves the error), `again ID ADDR` (a second connect),
 //! `dials ADDR COUNT` (that many, each closed at once), `send ID BYTES`, `recv ID BYTES MS`, `keepalive ID SECONDS COUNT`,
 //! `user_timeout ID MS`, `linger ID`, `shut ID`, `close ID`. Each is answered by one line: `ok ...` or `err ERRNO`.
 
@@ -88,6 +88,7 @@ fn act(sockets: &mut Sockets, words: &[&str]) -> Result<String, Errno> {
                 errno => Err(Errno::from_raw(errno)),
             }
         }
+        ["poll", id, millis] => wait(get(sockets, id)?, libc::POLLOUT, number(millis)?).map(|()| String::new()),
         ["again", id, address] => connect(get(sockets, id)?, &parse(address)?).map(|()| String::new()),
         ["dials", address, count] => {
             let address = parse(address)?;

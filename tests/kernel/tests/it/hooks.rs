@@ -2,84 +2,15 @@
 
 use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
-use storewatch::{
-    netns::{cgroup::Cgroup, topology::Topology},
-    requests::Selected,
-    source::kernel::Settings,
-};
+use storewatch::netns::topology::Topology;
 use storewatch_core::{
     connection::{ConnectionChange, Counted, TcpState},
-    id::{CgroupId, NetnsId},
     source::{SourceName, SourceState},
 };
 use storewatch_ebpf_common::counters::kind;
-use storewatch_tests_kernel::{Actor, PREFIX, Watch, at, port, ready};
-use tokio::task::LocalSet;
+use storewatch_tests_kernel::{Actor, at};
 
-const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
-
-/// A network, a pod on the client's side, a server, and the programs watching one port.
-///
-/// Fields are dropped in order: processes before what they live in.
-struct Stage {
-    client: Actor,
-    server: Actor,
-    watch: Watch,
-    cgroup: Cgroup,
-    topology: Topology,
-    port: u16,
-}
-
-impl Stage {
-    fn new() -> Result<Self> {
-        Self::with(|settings| settings)
-    }
-
-    fn with(adjust: impl FnOnce(Settings) -> Settings) -> Result<Self> {
-        ready()?;
-        let port = port();
-        let topology = Topology::create(PREFIX)?;
-        let cgroup = Cgroup::create(&format!("{PREFIX}-{}-{port}/kubepods/burstable/podaaaa/c1", std::process::id()))?;
-        let client = Actor::start(ACTOR, &topology.client, Some(&cgroup))?;
-        let server = Actor::start(ACTOR, &topology.server, None)?;
-        let watch = Watch::start(adjust(Settings { ports: vec![port], ..Settings::default() }));
-        watch.handle.select(&Selected {
-            cgroups: vec![CgroupId(cgroup.id()?)],
-            netns: vec![NetnsId(topology.client.inum()?)],
-        })?;
-        Ok(Self { topology, cgroup, client, server, watch, port })
-    }
-
-    fn netns(&self) -> Result<u32> {
-        Ok(self.topology.client.inum()?)
-    }
-
-    /// Everything that was told about the pod belongs to its cgroup, nothing was lost, nothing stays in the maps.
-    async fn finish(mut self) -> Result<()> {
-        self.watch.settle().await?;
-        let cgroup = CgroupId(self.cgroup.id()?);
-        let netns = self.netns()?;
-        for event in self.watch.events_of(netns) {
-            ensure!(event.owner.cgroup == Some(cgroup), "wrong cgroup in {event:?}, expected {cgroup:?}");
-        }
-        for ((owner, _, remote, _), _) in
-            self.watch.counts.iter().filter(|((_, n, _, _), _)| *n == Some(NetnsId(netns)))
-        {
-            ensure!(*owner == Some(cgroup), "wrong cgroup in a counter to {remote}");
-        }
-        ensure!(self.watch.losses.is_empty(), "losses: {:?}", self.watch.losses);
-        let stats = self.watch.stats()?;
-        ensure!(stats.sum(|k| k.lost + k.uncounted + k.untracked + k.overflowed + k.unattributed) == 0, "{stats:?}");
-        let occupancy = self.watch.handle.occupancy().context("nothing is loaded")?;
-        ensure!(occupancy.connecting == 0 && occupancy.established == 0, "left in the maps: {occupancy:?}");
-        Ok(())
-    }
-}
-
-fn run(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, test())
-}
+use crate::stage::{ACTOR, Stage, run};
 
 #[test]
 fn every_hook_is_active_on_this_kernel() -> Result<()> {
@@ -167,7 +98,7 @@ fn an_unwatched_port_counts_nothing() -> Result<()> {
     run(async || {
         let mut stage = Stage::new()?;
         let netns = stage.netns()?;
-        let target = at(Topology::SERVER_V4, stage.port + 5000);
+        let target = at(Topology::SERVER_V4, stage.port + 12_000);
         ensure!(stage.client.tell(&format!("block a {target}"))? == Err(111));
         stage.watch.settle().await?;
         ensure!(stage.watch.events_of(netns).count() == 0);

@@ -1,3 +1,8 @@
-//! One real packet per kernel hook. Needs root, iproute2 and nftables; makes its own network namespaces and cgroups.
+//! One real packet per kernel hook, then the cases that prove a classifier right. Needs root, iproute2 and nftables; makes
+//! its own network namespaces and cgroups, and removes them.
 
+mod cases;
 mod hooks;
+mod inventory;
+mod stage;
+mod storms;

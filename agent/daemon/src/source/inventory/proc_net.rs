@@ -54,7 +54,7 @@ struct Found {
 
 fn read_at(proc_root: &Path, cgroups: Option<&Path>, ports: &[u16], ticks: Ticks) -> Reading {
     let at = clock::now();
-    let own = std::process::id();
+    let own = own(proc_root);
     let pids = pids(proc_root);
     let mut shortfall = Vec::new();
     let mut found = Vec::new();
@@ -119,6 +119,12 @@ fn read_at(proc_root: &Path, cgroups: Option<&Path>, ports: &[u16], ticks: Ticks
         .collect();
     let sample = InventorySample { at, ended: clock::now(), complete, sockets };
     Reading { sample, shortfall: shortfall.join("; "), ticks }
+}
+
+/// The agent's id as this `/proc` shows it, which may be that of another pid namespace.
+fn own(proc_root: &Path) -> u32 {
+    let link = fs::read_link(proc_root.join("self")).ok();
+    link.and_then(|link| link.to_str()?.parse().ok()).unwrap_or_else(std::process::id)
 }
 
 fn pids(proc_root: &Path) -> Vec<u32> {

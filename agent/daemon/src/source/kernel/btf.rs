@@ -178,7 +178,7 @@ impl<'a> Btf<'a> {
             bits = bits.checked_add(offset).ok_or_else(|| BtfError::NoField(full()))?;
             ty = member;
         }
-        if bits % 8 == 0 { Ok(bits / 8) } else { Err(BtfError::BitField(full())) }
+        if bits.is_multiple_of(8) { Ok(bits / 8) } else { Err(BtfError::BitField(full())) }
     }
 
     /// Arguments of a tracepoint as a raw tracepoint gives them; `None` when the kernel has no such tracepoint.
@@ -219,7 +219,7 @@ impl<'a> Btf<'a> {
                 (word(self.types, at)?, word(self.types, at + 4)?, word(self.types, at + 8)?);
             let (offset, width) = if ty.kflag { (raw & 0x00ff_ffff, raw >> 24) } else { (raw, 0) };
             match self.string(member_name) {
-                Some(found) if found == name => {
+                Some(found) if found == name && !name.is_empty() => {
                     return if width == 0 { Ok(Some((offset, member))) } else { Err(BtfError::BitField(full())) };
                 }
                 Some([]) => {

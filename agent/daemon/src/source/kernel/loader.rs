@@ -226,14 +226,14 @@ fn sizes(settings: &Settings) -> [u32; 3] {
 
 fn raw_settings(settings: &Settings) -> RawSettings {
     let mut raw = RawSettings { details_per_second: settings.details_per_second, ..RawSettings::NONE };
-    if settings.ignore_own {
-        if let Ok(namespace) = fs::metadata(Path::new("/proc/self/ns/pid")) {
-            let device = namespace.dev();
-            // The kernel compares with its own encoding, not with that of `stat`.
-            raw.pidns_dev = u64::from(libc::major(device)) << 20 | u64::from(libc::minor(device));
-            raw.pidns_ino = namespace.ino();
-            raw.own_tgid = std::process::id();
-        }
+    if settings.ignore_own
+        && let Ok(namespace) = fs::metadata(Path::new("/proc/self/ns/pid"))
+    {
+        let device = namespace.dev();
+        // The kernel compares with its own encoding, not with that of `stat`.
+        raw.pidns_dev = u64::from(libc::major(device)) << 20 | u64::from(libc::minor(device));
+        raw.pidns_ino = namespace.ino();
+        raw.own_tgid = std::process::id();
     }
     raw
 }

@@ -17,7 +17,27 @@ use storewatch_ebpf_common::counters::{self, TOTALS, kind, total, total_index};
 pub struct Totals {
     map: PerCpuArray<MapData, counters::Totals>,
     programs: Vec<(String, OwnedFd)>,
-    told: Mutex<(u64, u64)>,
+    told: Mutex<Told>,
+}
+
+/// Totals at the last call of [`Totals::losses`].
+#[derive(Clone, Copy, Default)]
+struct Told {
+    details: u64,
+    counters: u64,
+    missed: u64,
+    seen: u64,
+}
+
+impl Told {
+    fn since(self, before: Self) -> Self {
+        Self {
+            details: self.details.saturating_sub(before.details),
+            counters: self.counters.saturating_sub(before.counters),
+            missed: self.missed.saturating_sub(before.missed),
+            seen: self.seen.saturating_sub(before.seen),
+        }
+    }
 }
 
 /// What was seen on watched ports, by kind.
@@ -43,6 +63,8 @@ pub struct KindTotals {
     pub untracked: u64,
     /// Of selected sockets, counted in a sum only: the reserved map was full.
     pub overflowed: u64,
+    /// Ends that were not seen when they happened, told when the socket was destroyed.
+    pub recovered: u64,
 }
 
 /// One program's cost, while the kernel measures it.
@@ -79,7 +101,7 @@ impl Totals {
     pub fn new(map: PerCpuArray<MapData, counters::Totals>, ebpf: &Ebpf) -> Self {
         let programs =
             ebpf.programs().filter_map(|(name, program)| Some((name.to_owned(), descriptor(program)?))).collect();
-        Self { map, programs, told: Mutex::new((0, 0)) }
+        Self { map, programs, told: Mutex::new(Told::default()) }
     }
 
     /// Reads all.
@@ -99,21 +121,30 @@ impl Totals {
                 uncounted: read(total::UNCOUNTED, kind),
                 untracked: read(total::UNTRACKED, kind),
                 overflowed: read(total::OVERFLOWED, kind),
+                recovered: read(total::RECOVERED, kind),
             }
         });
-        KernelStats { kinds, programs: self.programs.iter().map(|(name, fd)| program(name, fd)).collect() }
+        KernelStats { kinds, programs: self.programs.iter().map(|(name, fd)| of(name, fd)).collect() }
     }
 
-    /// Details lost, and counts that are no longer exact, since the last call.
+    /// Details lost, and counts that may no longer be exact, since the last call.
+    ///
+    /// An event that the kernel could not show to a program (it interrupted the same program on the same CPU) may have been
+    /// of any port. Such misses count as loss only where watched ports had traffic at the time, so that a node busy with
+    /// other things does not call its counters inexact.
     pub fn losses(&self) -> (u64, u64) {
         let stats = self.stats();
-        let details = stats.sum(|kind| kind.lost);
-        let missed: u64 = stats.programs.iter().map(|program| program.missed).sum();
-        let counters = stats.sum(|kind| kind.overflowed + kind.uncounted) + missed;
+        let now = Told {
+            details: stats.sum(|kind| kind.lost),
+            counters: stats.sum(|kind| kind.overflowed + kind.uncounted),
+            missed: stats.programs.iter().map(|program| program.missed).sum(),
+            seen: stats.sum(|kind| kind.seen),
+        };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let grown = (details.saturating_sub(told.0), counters.saturating_sub(told.1));
-        *told = (details, counters);
-        grown
+        let grown = now.since(*told);
+        *told = now;
+        let missed = if grown.seen > 0 { grown.missed } else { 0 };
+        (grown.details, grown.counters + missed)
     }
 
     fn totals(&self) -> counters::Totals {
@@ -133,7 +164,8 @@ fn descriptor(program: &Program) -> Option<OwnedFd> {
     program.fd().ok()?.as_fd().try_clone_to_owned().ok()
 }
 
-fn program(name: &str, fd: &OwnedFd) -> ProgramStats {
+/// What the kernel measured of an open program.
+pub fn of(name: &str, fd: &OwnedFd) -> ProgramStats {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap_or_default();
     parse(name, &text)
 }

@@ -1,0 +1,141 @@
+//! What is published about a pod, and what survives a restart.
+
+use super::{MAX_CONTAINERS, Pod, ReachLatch, TargetCounters, key};
+use crate::{
+    cluster::Cluster,
+    container::Container,
+    id::TargetKey,
+    memory::{ContainerMemory, PodMemory, VerdictMemory},
+    ownership::Owner,
+    pod::PodRecord,
+    snapshot::{Connections, PodTargetView, PodView},
+    stale::StaleEntry,
+    table::{ConnectionView, OwnerView, Via},
+    time::MonoTime,
+    verdict::{Finding, Status, Verdict},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+impl Pod {
+    /// What is published about it.
+    pub(crate) fn view(&self, cluster: &Cluster) -> PodView {
+        let mut held: BTreeMap<Option<TargetKey>, Connections> = BTreeMap::new();
+        for socket in self.containers.values().flat_map(|container| container.sockets.live()) {
+            if socket.state == crate::connection::TcpState::SynSent {
+                continue;
+            }
+            let owner = cluster.ownership.owner(socket.remote, socket.origin());
+            let connections = held.entry(owner.target()).or_default();
+            match owner {
+                Owner::Current(_) => connections.current += 1,
+                Owner::Former(_) => connections.previous += 1,
+                Owner::Unknown => connections.unknown += 1,
+            }
+        }
+        let keys: BTreeSet<_> = self.counters.keys().chain(held.keys()).copied().collect();
+        let none = TargetCounters::default();
+        PodView {
+            record: Arc::clone(&self.record),
+            verdict: self.verdict.clone(),
+            findings: self.findings.clone(),
+            evidence_at: self.evidence_at,
+            targets: keys
+                .into_iter()
+                .map(|target| {
+                    let counters = self.counters.get(&target).unwrap_or(&none);
+                    PodTargetView {
+                        target,
+                        connects: counters.connects.iter().map(|(outcome, count)| (*outcome, *count)).collect(),
+                        endings: counters.endings.iter().map(|(outcome, count)| (*outcome, *count)).collect(),
+                        resets_received: counters.resets_received,
+                        resets_sent: counters.resets_sent,
+                        retransmits: counters.retransmits,
+                        connections: held.get(&target).copied().unwrap_or_default(),
+                        connect_duration: counters.connect_duration,
+                    }
+                })
+                .collect(),
+            transitions: self.transitions.iter().map(|(reason, count)| (*reason, *count)).collect(),
+        }
+    }
+
+    /// Its connections, live ones and those that ended lately.
+    pub(crate) fn connections<'a>(&'a self, cluster: &'a Cluster) -> impl Iterator<Item = ConnectionView> + 'a {
+        let sockets =
+            self.containers.values().flat_map(|container| container.sockets.live().chain(container.sockets.ended()));
+        sockets.map(|socket| {
+            let owner = cluster.ownership.owner(socket.remote, socket.origin());
+            ConnectionView {
+                cluster: self.record.cluster,
+                pod: self.record.pod.clone(),
+                uid: self.record.uid.clone(),
+                target: owner.target(),
+                local: socket.local,
+                remote: socket.remote,
+                owner: match owner {
+                    Owner::Current(_) => OwnerView::Current,
+                    Owner::Former(_) => OwnerView::Previous,
+                    Owner::Unknown => OwnerView::Unknown,
+                },
+                state: socket.state,
+                outcome: socket.outcome,
+                opened_at: socket.begun,
+                first_seen: socket.first_seen,
+                last_used: socket.last_used,
+                rtt: socket.rtt,
+                retransmits: socket.retransmits_total.max(socket.retransmits.into()),
+                resets: socket.resets,
+                bytes_received: socket.bytes_received,
+                via: if self.proxied.contains(&socket.remote) { Via::Proxy } else { Via::Direct },
+                ended: socket.ended,
+            }
+        })
+    }
+
+    /// What survives a restart.
+    pub(crate) fn memory(&self, cluster: Arc<str>) -> PodMemory {
+        PodMemory {
+            cluster,
+            record: PodRecord::clone(&self.record),
+            verdict: VerdictMemory {
+                reason: self.verdict.reason,
+                message: self.verdict.message.clone(),
+                since: self.verdict.since,
+            },
+            reach: self.reach.clone(),
+            containers: self.containers.iter().map(|(key, container)| ContainerMemory::of(*key, container)).collect(),
+            findings: self.findings.clone(),
+        }
+    }
+
+    /// Takes back what an earlier run put away. Its verdict stands until this run's evidence says otherwise.
+    pub(crate) fn restore(memory: PodMemory, now: MonoTime) -> Self {
+        let PodMemory { cluster: _, record, verdict, reach, containers, findings } = memory;
+        let mut pod = Self::new(Arc::new(record), now);
+        pod.listed = false;
+        if verdict.reason.status() != Status::Unknown {
+            let VerdictMemory { reason, message, since } = verdict;
+            pod.restored = true;
+            pod.verdict = Verdict { carried: true, ..crate::cluster::verdict(reason, message, since) };
+        }
+        // A window without an attempt is one that somebody watched.
+        pod.reach = reach.map(|latch| ReachLatch { last_activity: now, carried: true, ..latch });
+        for ContainerMemory { key, first_seen, stale, baselines } in containers.into_iter().take(MAX_CONTAINERS) {
+            let mut container = Container::new(first_seen, false);
+            let carried = stale
+                .into_iter()
+                .map(|(target, address, entry)| ((target, address), StaleEntry { carried: true, ..entry }));
+            container.stale.extend(carried);
+            container.baselines.extend(baselines.into_iter().map(|(target, at, reading)| ((target, at), reading)));
+            pod.containers.insert(key, container);
+        }
+        for finding in findings {
+            pod.book.restore(key(&finding), finding.since);
+            pod.carried.push(Finding { carried: true, ..finding });
+        }
+        pod
+    }
+}

@@ -1,0 +1,156 @@
+//! What exists without an event.
+
+use anyhow::{Context as _, Result, ensure};
+use std::time::Duration;
+use storewatch::{
+    netns::topology::Topology,
+    source::{inventory::proc_net, kernel::Settings},
+};
+use storewatch_core::{
+    connection::{InventorySample, SocketSample, TcpState},
+    id::{CgroupId, NetnsId},
+    request::Request,
+};
+use storewatch_tests_kernel::at;
+
+use crate::stage::{Stage, run};
+
+fn of(sample: &InventorySample, netns: u32) -> Vec<SocketSample> {
+    sample.sockets.iter().filter(|socket| socket.owner.netns == Some(NetnsId(netns))).copied().collect()
+}
+
+impl Stage {
+    /// A fresh reading of the client's sockets.
+    async fn sample(&mut self) -> Result<Vec<SocketSample>> {
+        // One may be under way; the one after it is fresh for certain.
+        for _ in 0..2 {
+            let seen = self.watch.inventories.len();
+            self.watch.request(Request::Inventory);
+            self.watch.until("an inventory", |w| w.inventories.len() > seen).await?;
+        }
+        let netns = self.netns()?;
+        Ok(of(self.watch.inventories.last().context("no inventory")?, netns))
+    }
+}
+
+#[test]
+fn a_connection_is_found_with_its_owner_and_its_bytes() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::new()?;
+        stage.connected()?;
+        stage.server.must("send s 100")?;
+        stage.client.must("recv a 100 2000")?;
+        stage.client.must("send a 40")?;
+        stage.server.must("recv s 40 2000")?;
+        let sockets = stage.sample().await?;
+        let [socket] = sockets.as_slice() else { anyhow::bail!("{sockets:#?}") };
+        ensure!(socket.owner.cgroup == Some(CgroupId(stage.cgroup.id()?)), "{socket:?}");
+        ensure!(socket.owner.pid == Some(stage.client.pid()), "{socket:?}");
+        ensure!(socket.remote == at(Topology::SERVER_V4, stage.port));
+        ensure!(socket.state == TcpState::Established && socket.bytes_received == Some(100), "{socket:?}");
+        ensure!(socket.bytes_acked == Some(40) && socket.unanswered == 0, "{socket:?}");
+        ensure!(socket.rtt.is_some_and(|rtt| rtt < Duration::from_secs(1)), "{socket:?}");
+        let at = stage.watch.inventories.last().context("no inventory")?.at;
+        let idle = socket.last_received.map(|last| at.since(last));
+        ensure!(idle.is_some_and(|idle| idle < Duration::from_secs(10)), "{socket:?} idle {idle:?}");
+        // Data flows: the count grows by what arrives.
+        stage.server.must("send s 7")?;
+        stage.client.must("recv a 7 2000")?;
+        let again = stage.sample().await?;
+        ensure!(again.first().context("gone")?.bytes_received == Some(107), "{again:?}");
+        ensure!(again.first().map(|s| s.socket) == Some(socket.socket));
+        stage.client.must("close a")?;
+        stage.server.must("close s")?;
+        ensure!(stage.sample().await?.is_empty());
+        stage.finish().await
+    })
+}
+
+#[test]
+fn the_fallback_finds_the_same_sockets() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::new()?;
+        stage.connected()?;
+        let netns = stage.netns()?;
+        let by_kernel = stage.sample().await?;
+        let reading = proc_net::read(&[stage.port], storewatch::source::kernel::ticks::Ticks::default());
+        let by_proc = of(&reading.sample, netns);
+        ensure!(by_kernel.len() == 1 && by_proc.len() == 1, "{by_kernel:?} {by_proc:?}");
+        let (a, b) = (&by_kernel[0], &by_proc[0]);
+        ensure!((a.owner, a.local, a.remote, a.state) == (b.owner, b.local, b.remote, b.state), "{a:?} {b:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn what_was_there_before_the_agent_is_found() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::new()?;
+        stage.connected()?;
+        // Another agent starts now; it saw no event of this connection.
+        let settings = Settings { ports: vec![stage.port], ..Settings::default() };
+        stage.watch = storewatch_tests_kernel::Watch::start(settings);
+        let sockets = stage.sample().await?;
+        ensure!(sockets.len() == 1, "{sockets:?}");
+        ensure!(stage.watch.events.is_empty());
+        // Its end is told although its begin was not seen.
+        stage.client.must("close a")?;
+        stage.server.must("close s")?;
+        let netns = stage.netns()?;
+        stage.watch.until("the end", |w| w.events_of(netns).count() == 1).await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_stuck_socket_shows_queue_and_timer() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::new()?;
+        stage.connected()?;
+        stage.topology.blackhole()?;
+        stage.client.must("send a 64")?;
+        let netns = stage.netns()?;
+        stage
+            .watch
+            .until("data sent again", |w| {
+                w.counted(netns, |what| *what == storewatch_core::connection::Counted::Retransmits) >= 2
+            })
+            .await?;
+        let target = at(Topology::SERVER_V4, stage.port);
+        stage.client.must(&format!("begin b {target}"))?;
+        let sockets = stage.sample().await?;
+        let stuck = sockets.iter().find(|s| s.state == TcpState::Established).context("not found")?;
+        ensure!(stuck.unanswered == 64 && stuck.retransmits >= 1 && stuck.retransmitting, "{stuck:?}");
+        let dialling = sockets.iter().find(|s| s.state == TcpState::SynSent).context("no dial")?;
+        ensure!(dialling.unanswered == 0 && dialling.bytes_received == Some(0), "{dialling:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_socket_without_an_owner_is_nobodys() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::new()?;
+        stage.connected()?;
+        stage.topology.blackhole()?;
+        // The FIN gets no answer: the kernel keeps the socket, no process does.
+        stage.client.must("close a")?;
+        ensure!(stage.sample().await?.is_empty());
+        Ok(())
+    })
+}
+
+#[test]
+fn own_sockets_are_not_listed() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::new()?;
+        let target = at(Topology::SERVER_V4, stage.port);
+        stage.server.must(&format!("listen l {target}"))?;
+        let own = stage.topology.client.enter(move || std::net::TcpStream::connect(target))??;
+        ensure!(stage.sample().await?.is_empty());
+        drop(own);
+        stage.server.must("accept s l")?;
+        stage.server.must("close s")?;
+        stage.finish().await
+    })
+}

@@ -1,0 +1,81 @@
+//! The scene that most cases share.
+
+use anyhow::{Context as _, Result, ensure};
+use std::time::Duration;
+use storewatch::{
+    netns::{cgroup::Cgroup, topology::Topology},
+    requests::Selected,
+    source::kernel::Settings,
+};
+use storewatch_core::id::{CgroupId, NetnsId};
+use storewatch_tests_kernel::{Actor, PREFIX, Watch, port, ready};
+use tokio::task::LocalSet;
+
+pub(crate) const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
+
+/// A network, a pod on the client's side, a server, and the programs watching one port.
+///
+/// Fields are dropped in order: processes before what they live in.
+pub(crate) struct Stage {
+    pub(crate) client: Actor,
+    pub(crate) server: Actor,
+    pub(crate) watch: Watch,
+    pub(crate) cgroup: Cgroup,
+    pub(crate) topology: Topology,
+    pub(crate) port: u16,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Result<Self> {
+        Self::with(|settings| settings)
+    }
+
+    pub(crate) fn with(adjust: impl FnOnce(Settings) -> Settings) -> Result<Self> {
+        ready()?;
+        let port = port();
+        let topology = Topology::create(PREFIX)?;
+        let cgroup = Cgroup::create(&format!("{PREFIX}-{}-{port}/kubepods/burstable/podaaaa/c1", std::process::id()))?;
+        let client = Actor::start(ACTOR, &topology.client, Some(&cgroup))?;
+        let server = Actor::start(ACTOR, &topology.server, None)?;
+        let watch = Watch::start(adjust(Settings {
+            ports: vec![port],
+            counter_interval: Duration::from_millis(100),
+            ..Settings::default()
+        }));
+        watch.handle.select(&Selected {
+            cgroups: vec![CgroupId(cgroup.id()?)],
+            netns: vec![NetnsId(topology.client.inum()?)],
+        })?;
+        Ok(Self { topology, cgroup, client, server, watch, port })
+    }
+
+    pub(crate) fn netns(&self) -> Result<u32> {
+        Ok(self.topology.client.inum()?)
+    }
+
+    /// Everything that was told about the pod belongs to its cgroup, nothing was lost, nothing stays in the maps.
+    pub(crate) async fn finish(mut self) -> Result<()> {
+        self.watch.settle().await?;
+        let cgroup = CgroupId(self.cgroup.id()?);
+        let netns = self.netns()?;
+        for event in self.watch.events_of(netns) {
+            ensure!(event.owner.cgroup == Some(cgroup), "wrong cgroup in {event:?}, expected {cgroup:?}");
+        }
+        for ((owner, _, remote, _), _) in
+            self.watch.counts.iter().filter(|((_, n, _, _), _)| *n == Some(NetnsId(netns)))
+        {
+            ensure!(*owner == Some(cgroup), "wrong cgroup in a counter to {remote}");
+        }
+        ensure!(self.watch.losses.is_empty(), "losses: {:?}", self.watch.losses);
+        let stats = self.watch.stats()?;
+        ensure!(stats.sum(|k| k.lost + k.uncounted + k.untracked + k.overflowed + k.unattributed) == 0, "{stats:?}");
+        let occupancy = self.watch.handle.occupancy().context("nothing is loaded")?;
+        ensure!(occupancy.connecting == 0 && occupancy.established == 0, "left in the maps: {occupancy:?}");
+        Ok(())
+    }
+}
+
+pub(crate) fn run(test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, test())
+}

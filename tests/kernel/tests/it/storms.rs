@@ -1,0 +1,157 @@
+//! Many at once: counters stay exact, maps come back empty, what is lost is counted.
+
+use anyhow::{Context as _, Result, ensure};
+use std::time::Duration;
+use storewatch::{netns::topology::Topology, requests::Selected, source::kernel::Settings};
+use storewatch_core::connection::Counted;
+use storewatch_ebpf_common::counters::kind;
+use storewatch_tests_kernel::{Actor, at};
+
+use crate::stage::{ACTOR, Stage, run};
+
+#[test]
+fn after_twenty_thousand_refusals_a_success_is_still_one() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::new()?;
+        let netns = stage.netns()?;
+        let target = at(Topology::SERVER_V4, stage.port);
+        ensure!(stage.client.must(&format!("dials {target} 20000"))? == "111:20000");
+        stage.connected()?;
+        stage
+            .watch
+            .until("all", |w| {
+                w.counted(netns, |what| matches!(what, Counted::Failed(e) if e.error == 111)) == 20_000
+                    && w.counted(netns, |what| *what == Counted::Established) == 1
+            })
+            .await?;
+        ensure!(stage.watch.counted(netns, |what| *what == Counted::Begun) == 20_001);
+        ensure!(stage.watch.counted(netns, |what| *what == Counted::ResetsReceived) == 20_000);
+        stage.client.must("close a")?;
+        stage.server.must("close s")?;
+        stage.watch.until("the end", |w| w.counted(netns, |what| matches!(what, Counted::Ended(_))) == 1).await?;
+        let limited = stage.watch.stats()?.sum(|k| k.limited);
+        ensure!(limited > 50_000, "details are limited and the limit is counted: {limited}");
+        stage.finish().await
+    })
+}
+
+#[test]
+fn two_thousand_dials_into_a_blackhole_leave_nothing_behind() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::new()?;
+        let netns = stage.netns()?;
+        stage.topology.client.sysctl("ipv4.tcp_syn_retries", "1")?;
+        stage.topology.blackhole()?;
+        let target = at(Topology::SERVER_V4, stage.port);
+        stage.client.must(&format!("begins a {target} 900"))?;
+        let mut second = Actor::start(ACTOR, &stage.topology.client, Some(&stage.cgroup))?;
+        second.must(&format!("begins a {target} 900"))?;
+        let held = stage.watch.handle.occupancy().context("nothing is loaded")?;
+        ensure!(held.connecting == 1800, "{held:?}");
+        stage
+            .watch
+            .until_in(Duration::from_secs(20), "all time-outs", |w| {
+                w.counted(netns, |what| matches!(what, Counted::Failed(e) if e.error == 110)) == 1800
+            })
+            .await?;
+        ensure!(stage.watch.counted(netns, |what| *what == Counted::Established) == 0);
+        drop(second);
+        stage.finish().await
+    })
+}
+
+#[test]
+fn counters_stay_exact_while_nobody_reads_the_details() -> Result<()> {
+    run(async || {
+        // As many details as happen, into the smallest buffer, which nobody empties: this thread is its reader.
+        let mut stage =
+            Stage::with(|settings| Settings { details_per_second: u32::MAX, ring_bytes: 64 * 1024, ..settings })?;
+        let netns = stage.netns()?;
+        let target = at(Topology::SERVER_V4, stage.port);
+        ensure!(stage.client.must(&format!("dials {target} 5000"))? == "111:5000");
+        stage
+            .watch
+            .until("all", |w| w.counted(netns, |what| matches!(what, Counted::Failed(e) if e.error == 111)) == 5000)
+            .await?;
+        stage.watch.settle().await?;
+        let w = &stage.watch;
+        ensure!(w.counted(netns, |what| *what == Counted::Begun) == 5000);
+        let stats = w.stats()?;
+        for kind in [kind::BEGUN, kind::FAILED, kind::RESET_RECEIVED] {
+            let totals = stats.kinds[usize::from(kind)];
+            ensure!(totals.seen == 5000 && totals.emitted + totals.lost == 5000 && totals.limited == 0, "{totals:?}");
+        }
+        let lost = stats.sum(|k| k.lost);
+        ensure!(lost > 0, "the case must overflow the buffer");
+        let told: u64 = w.losses.iter().filter(|loss| !loss.counters).map(|loss| loss.lost).sum();
+        ensure!(told == lost, "told {told}, lost {lost}");
+        ensure!(w.losses.iter().all(|loss| !loss.counters), "{:?}", w.losses);
+        ensure!(w.events.len() as u64 == stats.sum(|k| k.emitted), "{} details arrived", w.events.len());
+        Ok(())
+    })
+}
+
+#[test]
+fn an_end_that_was_missed_is_told_when_the_socket_is_destroyed() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::new()?;
+        let netns = stage.netns()?;
+        stage.topology.blackhole()?;
+        stage.client.must(&format!("begin a {}", at(Topology::SERVER_V4, stage.port)))?;
+        stage.watch.until("the dial", |w| w.counted(netns, |what| *what == Counted::Begun) == 1).await?;
+        // The refusal comes while the programs look away; the socket is closed after.
+        stage.watch.handle.set_ports(&[])?;
+        stage.topology.lift_blackhole()?;
+        stage.client.must("poll a 5000")?;
+        ensure!(stage.watch.counted(netns, |what| matches!(what, Counted::Failed(_))) == 0);
+        stage.watch.handle.set_ports(&[stage.port])?;
+        stage.client.must("close a")?;
+        stage
+            .watch
+            .until("the end", |w| w.counted(netns, |what| matches!(what, Counted::Failed(e) if e.error == 111)) == 1)
+            .await?;
+        ensure!(stage.watch.stats()?.kinds[usize::from(kind::FAILED)].recovered == 1);
+        stage.finish().await
+    })
+}
+
+#[test]
+fn others_cannot_take_the_room_of_the_selected() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::with(|settings| Settings { selected_keys: Some(1024), ..settings })?;
+        let netns = stage.netns()?;
+        // Nobody is selected: everybody shares what is left, and is summed when that is full.
+        stage.watch.handle.select(&Selected::default())?;
+        stage.topology.client.ip(&["route", "add", "local", "10.252.0.0/16", "dev", "lo"])?;
+        for host in 0..400 {
+            let target = at(std::net::Ipv4Addr::new(10, 252, (host / 200) as u8, (host % 200 + 1) as u8), stage.port);
+            ensure!(stage.client.tell(&format!("block a {target}"))? == Err(111));
+        }
+        stage.watch.settle().await?;
+        let w = &stage.watch;
+        let exact = w.counted(netns, |what| matches!(what, Counted::Failed(_)));
+        let summed: u64 = w
+            .counts
+            .iter()
+            .filter(|((_, owner, _, what), _)| owner.is_none() && matches!(what, Counted::Failed(_)))
+            .map(|(_, count)| count.added)
+            .sum();
+        ensure!(exact + summed == 400 && summed > 0, "{exact} exact, {summed} summed");
+        ensure!(w.losses.is_empty(), "sums are no loss: {:?}", w.losses);
+        // The judged pod still has its own room.
+        stage.watch.handle.select(&Selected { cgroups: vec![], netns: vec![storewatch_core::id::NetnsId(netns)] })?;
+        let target = at(Topology::SERVER_V4, stage.port);
+        ensure!(stage.client.tell(&format!("block a {target}"))? == Err(111));
+        stage
+            .watch
+            .until("the pod's own failure", |w| {
+                w.counts.iter().any(|((_, owner, remote, what), _)| {
+                    *owner == Some(storewatch_core::id::NetnsId(netns))
+                        && *remote == target
+                        && matches!(what, Counted::Failed(_))
+                })
+            })
+            .await?;
+        Ok(())
+    })
+}
