@@ -40,7 +40,7 @@ def cut(stage: Stage) -> None:
     """store1's node is lost without a FIN, one replica: both Servers hold dead connections, so neither leaves."""
     since = _move(stage, "store1", "cut")
     for name in stage.servers:
-        told = stage.until(f"{name}: stale transport confirmed (holding)", 
+        told = stage.until(f"{name}: stale transport confirmed (holding)",
                            lambda row, n=name: _has(row, n, "StaleTransport", mode="holding"), CONFIRM + 60)
         stage.within(f"{name}: confirmed after the successor's first answer", told and told - since, CONFIRM + 15)
     for name in stage.servers:
