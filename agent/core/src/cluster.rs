@@ -271,6 +271,8 @@ impl Cluster {
                 if self.last_round.first.is_none_or(|(_, at, _)| ping.ended < at) {
                     self.last_round.first = Some(first);
                 }
+                // Until the round is over, an answer in it stands in for one that the last round lacked.
+                self.answered_round.first.get_or_insert(first);
                 self.rounds.answer(number, ping.started, policy);
                 self.evidence_at = Some(self.evidence_at.map_or(ping.ended, |at| at.max(ping.ended)));
             }

@@ -258,8 +258,10 @@ impl Container {
                 stuck.push(socket.remote);
             }
         }
+        if !received.is_empty() {
+            self.last_evidence = self.last_evidence.max(Some(at));
+        }
         for (address, received) in received {
-            self.last_evidence = self.last_evidence.max(received.earliest);
             let remote = self.remote(address);
             remote.touch(at);
             remote.received.merge(received);

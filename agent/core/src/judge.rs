@@ -135,7 +135,7 @@ impl Judge {
             unattributed: BTreeMap::new(),
             dropped_pods: 0,
             sampled: None,
-            wants_sample: false,
+            wants_sample: true,
             urgent_sample: false,
             told: Told::default(),
             log: EventLog::default(),
@@ -259,6 +259,12 @@ impl Judge {
         self.sources.get(&SourceName::Inventory).is_none_or(|view| view.state != SourceState::Absent)
     }
 
+    /// No attempt was missed within the window.
+    fn counters_exact(&self, now: MonoTime) -> bool {
+        let window = self.settings.policy.window;
+        !self.kernel_loss.is_some_and(|(_, last, _, counters)| counters && now.since(last) <= window)
+    }
+
     /// Applies the rules at `now`.
     pub fn advance(&mut self, now: MonoTime) -> Advance {
         let mut advance = Advance { next: Some(now + REFRESH), ..Advance::default() };
@@ -281,6 +287,7 @@ impl Judge {
             policy: &self.settings.policy,
             inventory: self.inventory_answers(),
             sampled: self.sampled,
+            exact: self.counters_exact(now),
             pods_absent: self.sources.get(&SourceName::Pods).is_some_and(absent),
         };
         let mut assessments = BTreeMap::new();

@@ -74,6 +74,8 @@ pub(crate) struct World<'a> {
     pub(crate) inventory: bool,
     /// When the reading of the latest sample began.
     pub(crate) sampled: Option<MonoTime>,
+    /// The kernel's counters are exact: no attempt was missed within the window.
+    pub(crate) exact: bool,
     /// The pod source said that it is absent.
     pub(crate) pods_absent: bool,
 }
@@ -220,7 +222,9 @@ impl Pod {
         let World { now, policy, .. } = *world;
         let mut reason = assessment.base;
         let mut carried = false;
-        let keeps_prior = !assessment.live && self.restored;
+        // A verdict on passive evidence lives in its latch, which the guard watches; the others stand by themselves.
+        let passive = matches!(self.verdict.reason, Reason::PodCannotReachStores | Reason::StaleTransport);
+        let keeps_prior = !assessment.live && self.restored && !passive;
         if let Some((leaves, _)) = assessment.leaves.filter(|_| reason.status() != Status::NotReady) {
             if may_leave {
                 reason = leaves;

@@ -18,6 +18,7 @@ use crate::{
         pings::{self, Cadence},
         pods::PodsTask,
     },
+    state::{Recorder, StateFile},
 };
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::future::BoxFuture;
@@ -48,7 +49,8 @@ pub async fn run(config: Config) -> Result<ExitCode> {
     let mut tasks = Tasks::default();
 
     let settings = config.settings();
-    let judge = Judge::new(settings, clock::now());
+    let mut judge = Judge::new(settings, clock::now());
+    let recorder = restore(&mut tasks, &config, &mut judge);
     let (publisher, publication) =
         publish::channel(Arc::new(judge.snapshot(clock::now())), config.verdict.on_unknown, drain.clone());
     let (observations, receiver) = observe::channel();
@@ -56,7 +58,7 @@ pub async fn run(config: Config) -> Result<ExitCode> {
 
     start_sources(&mut tasks, &config, &observations, clusters, kernel, &stop)?;
     drop(observations);
-    let wiring = Wiring { observations: receiver, requests: sender, publisher };
+    let wiring = Wiring { observations: receiver, requests: sender, publisher, recorder };
     let engine_stop = stop.clone();
     tasks.spawn("engine", async move {
         engine::run(judge, wiring, engine_stop).await;
@@ -94,6 +96,18 @@ pub async fn run(config: Config) -> Result<ExitCode> {
             Ok(code)
         }
     }
+}
+
+/// Gives the judge what an earlier run put away, and starts what keeps it up to date.
+fn restore(tasks: &mut Tasks, config: &Config, judge: &mut Judge) -> Recorder {
+    let Some(path) = &config.state_file else { return Recorder::off() };
+    let file = StateFile::new(path.clone(), &config.node);
+    if let Some(memory) = file.load() {
+        judge.restore(memory, clock::now());
+    }
+    let (recorder, writer) = file.keep();
+    tasks.spawn("state file", writer.run());
+    recorder
 }
 
 /// Starts everything that observes, until `stop`.

@@ -3,7 +3,7 @@
 //! It does no I/O of its own, so a dead target, a slow disk or a stuck reader cannot hold it up; liveness of the agent is
 //! the liveness of this loop.
 
-use crate::{clock, observe::ObservationReceiver, publish::Publisher, requests::RequestSender};
+use crate::{clock, observe::ObservationReceiver, publish::Publisher, requests::RequestSender, state::Recorder};
 use std::{sync::Arc, time::Duration};
 use storewatch_core::{
     event::{Event, EventKind},
@@ -26,6 +26,8 @@ pub struct Wiring {
     pub requests: RequestSender,
     /// To the publishers.
     pub publisher: Publisher,
+    /// To the state file.
+    pub recorder: Recorder,
 }
 
 /// Runs until `stop` or until every source has ended.
@@ -57,9 +59,13 @@ pub async fn run(mut judge: Judge, mut wiring: Wiring, stop: CancellationToken) 
         }
         advance.events.iter().for_each(log);
         if let Some(snapshot) = advance.snapshot {
+            let generation = snapshot.generation;
             wiring.publisher.publish(Arc::new(snapshot));
+            wiring.recorder.published(generation, now, || judge.memory(now));
         }
     }
+    let now = clock::now();
+    wiring.recorder.ends(now, || judge.memory(now));
 }
 
 /// Changes of verdicts and sources are worth a line each; the rest is asked for.

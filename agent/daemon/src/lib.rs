@@ -17,3 +17,4 @@ pub mod publish;
 pub mod requests;
 pub mod runtime;
 pub mod source;
+pub mod state;

@@ -1,173 +1,207 @@
-//! What the eBPF programs cost, beside an empty program on the same tracepoint in the same run, and what an inventory
-//! costs.
-//!
-//! `bench-kernel ACTOR` (the kernel tests' `actor`). The kernel measures the programs (`BPF_ENABLE_STATS`, for as long as
-//! this process lives); each program's mean over the whole workload is printed. The dials go over loopback within a
-//! namespace of its own, so that nothing but the kernel is measured.
+//! What the programs cost those whose connections they see.
 
-#![expect(clippy::print_stdout, reason = "the table is the result")]
-
-#[path = "kernel/bpf.rs"]
-mod bpf;
-
-use anyhow::{Context as _, Result, ensure};
+use crate::{
+    bpf::{Empty, Runs, Stats, runs_at, runs_of},
+    connections::{self, Rate},
+    stage::{CLIENTS, STORE_PORT, Stage, joined, within},
+    table::{Spread, Table},
+};
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::sys::signal::Signal;
 use std::{
     env,
-    net::Ipv4Addr,
+    os::unix::process::CommandExt as _,
+    process::{Child, Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
-use storewatch::{
-    netns::Namespace,
-    requests::Selected,
-    source::kernel::{KernelHandle, KernelSource, Settings, stats::ProgramStats},
-};
-use storewatch_core::id::NetnsId;
-use storewatch_tests_kernel::{Actor, PREFIX, at, port, ready};
 
-const DIALS: u32 = 20_000;
-const ROUNDS: u32 = 8;
-const SOCKETS: u32 = 900;
-const READINGS: u64 = 10;
+/// Where every connection passes several times.
+const STATE: &str = "inet_sock_set_state";
+/// Watched by nobody.
+const UNWATCHED: u16 = 18_500;
+/// How long load is put on for one figure.
+const LOAD: Duration = Duration::from_secs(2);
+/// The same where programs are compared: many short ones, since an interrupt within a run counts as its time.
+const SLICES: usize = 11;
+const SLICE: Duration = Duration::from_millis(400);
+/// Turns of the rates, each with and without the agent.
+const TURNS: usize = 7;
+const TURN: Duration = Duration::from_secs(1);
 
-fn main() -> Result<()> {
-    let actor = env::args().nth(1).context("usage: bench-kernel ACTOR (the path of tests/kernel's `actor`)")?;
-    ready()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let _guard = runtime.enter();
-    let namespace = Namespace::create(PREFIX, "b")?;
-    let mut client = Actor::start(&actor, &namespace, None)?;
-    let (watched, unwatched) = (port(), port() + 12_000);
-    let target = |port| at(Ipv4Addr::LOCALHOST, port);
-    let mut server = Actor::start(&actor, &namespace, None)?;
-    for port in [watched, unwatched] {
-        server.must(&format!("listen l{port} {}", target(port)))?;
-    }
-
-    let mut dial = |port: u16, count: u32| -> Result<Duration> {
-        let began = Instant::now();
-        for _ in 0..count / 500 {
-            ensure!(client.must(&format!("dials {} 500", target(port)))? == "0:500");
-            server.must(&format!("accepts s l{port} 500"))?;
-            server.must("closes s 500")?;
-        }
-        Ok(began.elapsed())
-    };
-    dial(unwatched, 2000)?; // warm
-    // The best of several short runs: whatever else the machine does only ever adds.
-    let best = |dial: &mut dyn FnMut(u16, u32) -> Result<Duration>, port: u16| -> Result<Duration> {
-        (0..ROUNDS).map(|_| dial(port, DIALS / ROUNDS)).try_fold(Duration::MAX, |best, time| Ok(best.min(time?)))
-    };
-    let bare = best(&mut dial, unwatched)?;
-
-    let before = resident()?;
-    let source = KernelSource::open(Settings { ports: vec![watched], ..Settings::default() });
-    let handle = source.handle();
-    ensure!(!handle.hooks().is_empty(), "the programs could not be loaded: {:?}", source.reports());
-    println!("memory of the agent's process: {before} KiB before loading, {} KiB after", resident()?);
-    handle.select(&Selected { cgroups: vec![], netns: vec![NetnsId(namespace.inum()?)] })?;
-    let without_stats = best(&mut dial, unwatched)?;
-    let watched_rate = best(&mut dial, watched)?;
-
-    let _stats = bpf::enable_stats()?;
-    let empty = bpf::Empty::attach("inet_sock_set_state")?;
-    let missed: u64 = programs(&handle)?.iter().map(|stats| stats.missed).sum();
-    println!("events missed before the kernel began to measure: {missed} of some {}", 10 * 2 * DIALS);
-    let cold = (programs(&handle)?, empty.stats()?);
-    dial(unwatched, DIALS)?;
-    let ignored = (programs(&handle)?, empty.stats()?);
-    dial(watched, DIALS)?;
-    let seen = (programs(&handle)?, empty.stats()?);
-
-    println!("{:<24} {:>12} {:>14} {:>12} {:>14}", "program", "unwatched", "ns per event", "watched", "ns per event");
-    let per = |from: &ProgramStats, to: &ProgramStats| {
-        let count = to.run_count - from.run_count;
-        let nanos = (to.run_time - from.run_time).as_nanos();
-        (count, if count == 0 { 0.0 } else { nanos as f64 / count as f64 })
-    };
-    let mut rows = vec![("(empty program)".to_owned(), per(&cold.1, &ignored.1), per(&ignored.1, &seen.1))];
-    for ((a, b), c) in cold.0.iter().zip(&ignored.0).zip(&seen.0) {
-        rows.push((b.name.clone(), per(a, b), per(b, c)));
-    }
-    for (name, unwatched, watched) in &rows {
-        println!("{name:<24} {:>12} {:>14.1} {:>12} {:>14.1}", unwatched.0, unwatched.1, watched.0, watched.1);
-    }
-    for (program, stats) in
-        [("(empty program)", &seen.1)].into_iter().chain(seen.0.iter().map(|s| (s.name.as_str(), s)))
+pub(crate) fn measure(stage: &mut Stage, table: &mut Table) -> Result<()> {
     {
-        if stats.missed > 0 {
-            println!("{program}: {} events missed, since it ran already on that CPU", stats.missed);
+        let _stats = Stats::enable()?;
+        programs(stage, table)?;
+        others(table);
+    }
+    rates(stage, table)
+}
+
+/// What one run of a program takes.
+fn programs(stage: &Stage, table: &mut Table) -> Result<()> {
+    let agent = stage.agent()?;
+    let empty = Empty::attach(STATE)?;
+
+    let mut slices = Vec::new();
+    for _ in 0..SLICES {
+        let before = (runs_at(agent, STATE)?, empty.runs()?);
+        connections::in_new_network(UNWATCHED, SLICE)?;
+        let (mine, least) = (runs_at(agent, STATE)?.since(before.0), empty.runs()?.since(before.1));
+        ensure!(mine.count > 100, "only {} state changes were seen", mine.count);
+        slices.push((mine.each().context("no run")?, least.each().context("no run")?));
+    }
+    let middle = |pick: fn(&(f64, f64)) -> f64| Spread::of(&slices.iter().map(pick).collect::<Vec<_>>());
+    let above = middle(|(mine, least)| mine - least).context("no slice")?;
+    let (mine, least) = (middle(|pair| pair.0).context("no slice")?, middle(|pair| pair.1).context("no slice")?);
+    table.judged(
+        "kernel: one unwatched state change above empty",
+        format!(
+            "median {:+.1} ns ({:+.1} to {:+.1}, n {SLICES}); {:.1} ns to {:.1} ns",
+            above.median, above.min, above.max, mine.median, least.median
+        ),
+        "<= 25 ns",
+        above.median <= 25.0,
+    );
+
+    let pod = || stage.cluster.pod(CLIENTS[0]);
+    let before = (runs_at(agent, STATE)?, runs_of(agent)?);
+    joined(within(pod()?, || connections::run(STORE_PORT, LOAD))?)?;
+    let (state, all) = (runs_at(agent, STATE)?.since(before.0), runs_of(agent)?.since(before.1));
+    let each = state.each().context("no state change")?;
+    table.judged(
+        "kernel: one watched state change, judged pod",
+        format!("{each:.0} ns ({} runs)", state.count),
+        "<= 500 ns",
+        each <= 500.0,
+    );
+    table.figure("  all programs on the same connections", per_run(all)?);
+
+    let before = (runs_at(agent, STATE)?, runs_of(agent)?);
+    joined(within(pod()?, || connections::refused(STORE_PORT, LOAD))?)?;
+    let (state, all) = (runs_at(agent, STATE)?.since(before.0), runs_of(agent)?.since(before.1));
+    let each = state.each().context("no state change")?;
+    table.judged(
+        "kernel: one watched state change, dials refused",
+        format!("{each:.0} ns ({} runs)", state.count),
+        "<= 500 ns",
+        each <= 500.0,
+    );
+    table.figure("  all programs on the same dials", per_run(all)?);
+    Ok(())
+}
+
+fn per_run(runs: Runs) -> Result<String> {
+    Ok(format!("{:.0} ns a run ({} runs)", runs.each().context("no run")?, runs.count))
+}
+
+/// What others' tools take for the same, where this machine has them.
+fn others(table: &mut Table) {
+    let one_liner = format!("tracepoint:sock:{STATE} {{ @[args->newstate] = count(); }}");
+    for (name, command) in [
+        ("  beside it: tcpstates (libbpf-tools)", vec!["tcpstates"]),
+        ("  beside it: tcpconnect (libbpf-tools)", vec!["tcpconnect"]),
+        ("  beside it: bpftrace, a count by state", vec!["bpftrace", "-e", &one_liner]),
+    ] {
+        match other(&command) {
+            Ok(text) => table.figure(name, text),
+            // Absent or unfit for this kernel: a figure less to compare with, no failure of ours.
+            Err(error) => table.figure(name, format!("none: {error:#}")),
         }
     }
-    let rate = |time: Duration| f64::from(DIALS / ROUNDS) / time.as_secs_f64();
-    println!();
-    println!("connect+close per second, no agent          {:>10.0}", rate(bare));
-    println!(
-        "  agent, unwatched port                     {:>10.0}  ratio {:.3}",
-        rate(without_stats),
-        bare.as_secs_f64() / without_stats.as_secs_f64()
-    );
-    println!(
-        "  agent, watched port                       {:>10.0}  ratio {:.3}",
-        rate(watched_rate),
-        bare.as_secs_f64() / watched_rate.as_secs_f64()
-    );
+}
 
-    inventory(&handle, &namespace, &actor, target(watched), watched)?;
+fn other(command: &[&str]) -> Result<String> {
+    let [program, arguments @ ..] = command else { bail!("no command") };
+    let found = env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(program).is_file());
+    ensure!(found, "{program} is not installed");
+    let mut tool = Command::new(program);
+    tool.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // SAFETY: between fork and exec only the system call prctl is made.
+    unsafe {
+        tool.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?));
+    }
+    let mut tool = Tool(tool.spawn().with_context(|| format!("cannot start {program}"))?);
+    let pid = tool.0.id();
+    let begun = Instant::now();
+    let seen = loop {
+        if tool.0.try_wait()?.is_some() {
+            // Little enough to fit a pipe, so nobody waits for a reader.
+            let said = tool.0.stderr.take().map(std::io::read_to_string).transpose()?.unwrap_or_default();
+            bail!("{}", complaint(&said));
+        }
+        ensure!(begun.elapsed() < Duration::from_secs(20), "{program} has attached nothing that ran within 20 s");
+        // Some connections, until one of its programs has run.
+        connections::in_new_network(UNWATCHED, Duration::from_millis(50))?;
+        match runs_of(pid) {
+            Ok(runs) if runs.count > 0 => break runs,
+            _ => thread::sleep(Duration::from_millis(200)),
+        }
+    };
+    connections::in_new_network(UNWATCHED, LOAD)?;
+    per_run(runs_of(pid)?.since(seen))
+}
+
+/// The line of a tool's last words that names what it lacks, else the first, at a table's width.
+fn complaint(said: &str) -> String {
+    let mut lines = said.lines().filter(|line| !line.is_empty());
+    let telling = lines.clone().find(|line| line.contains("not found") || line.contains("No such"));
+    telling.or_else(|| lines.next()).unwrap_or("it ended").chars().take(70).collect()
+}
+
+/// Somebody else's tool, killed on drop.
+struct Tool(Child);
+
+impl Drop for Tool {
+    fn drop(&mut self) {
+        // One that has ended already is what is wanted.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// What is left of the rate of connections while the agent runs.
+fn rates(stage: &mut Stage, table: &mut Table) -> Result<()> {
+    let mut unwatched = Vec::new();
+    let mut watched = Vec::new();
+    for turn in 0..TURNS {
+        // Who is first changes: a machine that slows down or warms up favours neither.
+        if turn % 2 == 0 {
+            stage.fresh_agent()?;
+            let with = both()?;
+            stage.cluster.stop_agent()?;
+            let without = both()?;
+            unwatched.push((with.0, without.0));
+            watched.push((with.1, without.1));
+        } else {
+            stage.cluster.stop_agent()?;
+            let without = both()?;
+            stage.fresh_agent()?;
+            let with = both()?;
+            unwatched.push((with.0, without.0));
+            watched.push((with.1, without.1));
+        }
+    }
+    let (measured, ratio) = compare(&unwatched)?;
+    table.judged("connect+close, unwatched, with / without the agent", measured, ">= 0.98", ratio >= 0.98);
+    table.figure("connect+close, watched, with / without the agent", compare(&watched)?.0);
     Ok(())
 }
 
-fn inventory(
-    handle: &KernelHandle,
-    namespace: &Namespace,
-    actor: &str,
-    target: std::net::SocketAddr,
-    port: u16,
-) -> Result<()> {
-    let mut server = Actor::start(actor, namespace, None)?;
-    let address = at(Ipv4Addr::new(127, 0, 0, 2), port);
-    server.must(&format!("listen l {address}"))?;
-    let mut clients = Vec::new();
-    for _ in 0..4 {
-        let mut client = Actor::start(actor, namespace, None)?;
-        client.must(&format!("begins a {target} {SOCKETS}"))?;
-        clients.push(client);
-    }
-    let decoder = handle.decoder().context("nothing is loaded")?;
-    let mut best = Duration::MAX;
-    let mut found = 0;
-    for _ in 0..READINGS {
-        let began = Instant::now();
-        let file = handle.open_inventory().map_err(anyhow::Error::msg)?;
-        let reading = storewatch::source::inventory::iterator::read(file, &decoder, Default::default())
-            .map_err(anyhow::Error::msg)?;
-        best = best.min(began.elapsed());
-        found = reading.sample.sockets.len();
-    }
-    println!();
-    println!("inventory by the iterator: {found} sockets of the whole node in {:.2} ms", best.as_secs_f64() * 1e3);
-    if let Some(stats) = programs(handle)?.into_iter().find(|stats| stats.name == "sockets") {
-        println!(
-            "  in the program itself:   {} open files in {:.2} ms per reading",
-            stats.run_count / READINGS,
-            stats.run_time.as_secs_f64() * 1e3 / READINGS as f64
-        );
-    }
-    let began = Instant::now();
-    let reading = storewatch::source::inventory::proc_net::read(&[port], Default::default());
-    println!(
-        "inventory from /proc:      {} sockets of the whole node in {:.2} ms",
-        reading.sample.sockets.len(),
-        began.elapsed().as_secs_f64() * 1e3
+/// Unwatched and watched.
+fn both() -> Result<(Rate, Rate)> {
+    Ok((connections::in_new_network(UNWATCHED, TURN)?, connections::in_new_network(STORE_PORT, TURN)?))
+}
+
+fn compare(pairs: &[(Rate, Rate)]) -> Result<(String, f64)> {
+    let spread =
+        |pick: fn(&(Rate, Rate)) -> f64| Spread::of(&pairs.iter().map(pick).collect::<Vec<_>>()).context("no turn");
+    let ratio = spread(|(with, without)| with.per_second / without.per_second)?;
+    let cpu = spread(|(with, without)| without.cpu / with.cpu)?;
+    let (with, without) = (spread(|pair| pair.0.per_second)?, spread(|pair| pair.1.per_second)?);
+    let text = format!(
+        "median {:.3} ({:.3} to {:.3}, n {TURNS}); {:.0}/s to {:.0}/s; by CPU time {:.3}",
+        ratio.median, ratio.min, ratio.max, with.median, without.median, cpu.median
     );
-    Ok(())
-}
-
-fn resident() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
-}
-
-fn programs(handle: &KernelHandle) -> Result<Vec<ProgramStats>> {
-    Ok(handle.stats().context("nothing is loaded")?.programs)
+    Ok((text, ratio.median))
 }

@@ -40,11 +40,16 @@ impl Cluster {
     pub(crate) fn message(&self, reason: Reason) -> String {
         let asked = self.answered_round.asked.len();
         match reason {
+            // The first answer decides before the first round is over.
+            Reason::StoreAnswering if asked == 0 => "a store answered".into(),
             Reason::StoreAnswering => format!("{} of {asked} stores answered", self.answering()),
             Reason::NoStoreAnswers => format!("0 of {asked} stores answered"),
             Reason::NoStoreRegistered => "PD lists no store".into(),
             Reason::StoreListUnknown => "no store list is known and PD does not answer".into(),
             Reason::EvidenceExpired => "the last ping is too old to prove anything".into(),
+            _ if self.never_proved() && self.rounds.failed() > 0 => {
+                "no store ever answered this node, and every ping timed out: the agent may be cut off".into()
+            }
             _ => "no store was asked often enough yet".into(),
         }
     }

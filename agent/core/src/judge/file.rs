@@ -8,6 +8,7 @@ use crate::{
         AttemptCount, ConnectionChange, ConnectionEvent, ConnectionOutcome, Counted, InventorySample, TcpState,
     },
     event::{Event, EventKind},
+    id::Role,
     ownership::Owner,
     time::MonoTime,
 };
@@ -130,7 +131,7 @@ impl Judge {
                 bump(&mut counters.retransmits);
             }
         }
-        if trouble && matches!(owner, Owner::Current(_)) {
+        if trouble && matches!(owner, Owner::Current(target) if target.role() == Role::Store) {
             cluster.trigger();
         }
         let run = cluster.address_pings.get(&count.remote).and_then(|pings| pings.run_since);
@@ -168,7 +169,7 @@ impl Judge {
             | ConnectionChange::ResetSent { .. }
             | ConnectionChange::ErrorReported { .. } => false,
         };
-        if trouble && matches!(owner, Owner::Current(_)) {
+        if trouble && matches!(owner, Owner::Current(target) if target.role() == Role::Store) {
             cluster.trigger();
         }
         if let Some(line) = line(event, &label) {

@@ -141,7 +141,7 @@ impl Judge {
             taken_at: now,
             clusters,
             pods,
-            pods_fresh: self.pods_at.is_some_and(|at| now.since(at) <= policy.window),
+            pods_fresh: self.pods_at.is_some() && self.pods_source_answers(),
             sources: self.sources.values().cloned().collect(),
             synced: self.synced(),
             kernel: self.kernel,
@@ -153,6 +153,11 @@ impl Judge {
                 evidence: self.pods.values().map(Pod::dropped).fold(0, u64::saturating_add),
             },
         }
+    }
+
+    /// The source of pods is well: what it does not list does not exist.
+    fn pods_source_answers(&self) -> bool {
+        self.sources.get(&SourceName::Pods).is_none_or(|view| view.state == SourceState::Active)
     }
 
     /// Every source has had its first answer or is marked absent.

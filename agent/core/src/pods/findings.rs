@@ -24,7 +24,7 @@ impl Pod {
         let draft = self.draft(world);
         let mut confirmed = None;
         for fact in facts {
-            if fact.suspicion() {
+            if fact.suspicion() && fact.target.role() == Role::Store {
                 // Whoever still serves there under the target's name would prove the sources wrong.
                 out.contrasts.push((fact.address(), STALE_CONTRAST));
             }

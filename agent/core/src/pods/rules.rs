@@ -181,6 +181,9 @@ impl Pod {
             }
         } else if counted >= 2
             && cluster.live_reason() == Reason::StoreAnswering
+            // What may have been missed, an answered dial or received data, must not count as not having been.
+            && world.exact
+            && world.sampled.is_some_and(|at| now.since(at) <= policy.window.max(2 * policy.inventory_interval))
             && !silent_flow
             && proven_well.is_none_or(|at| now.since(at) > policy.window)
         {

@@ -4,7 +4,7 @@
 //! the file says, and compares what the judge says with the file's own ending. `UPDATE=1` writes the endings anew; read
 //! the difference before you believe it. `properties` throws disorder at the judge.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a broken scenario is a failed test")]
+#![expect(clippy::unwrap_used, reason = "a broken scenario is a failed test")]
 
 mod node;
 mod properties;

@@ -23,7 +23,7 @@ pub(super) async fn tell(cluster: &mut Cluster, agent: &Agent, out: &mut impl Wr
     show(out, "/readiness", &node)?;
     for pod in PODS {
         let path = pod_path(pod);
-        let (answer, _) = agent.until(&path, LIMIT, |answer| answer.text("status") == "Ready").await?;
+        let (answer, _) = agent.until(&path, LIMIT, answered_all).await?;
         show(out, &path, &answer)?;
     }
     connections(agent, out).await?;
@@ -93,7 +93,7 @@ fn unanswered(answer: &Answer) -> Vec<u64> {
 }
 
 fn answered_all(answer: &Answer) -> bool {
-    unanswered(answer).is_empty() && answer.body.get("active_stores").and_then(serde_json::Value::as_u64) == Some(3)
+    answer.text("message").starts_with("3 of 3")
 }
 
 fn chapter(out: &mut impl Write, title: &str, what: &str) -> Result<()> {

@@ -14,8 +14,8 @@ use storewatch_core::{
     pod::{PodRecord, Workload},
     policy::OnUnknown,
     snapshot::{
-        AddressView, ClusterView, Connections, Dropped, Histogram, KernelCounters, LastPing, NodeReadiness, PdView, PeerView,
-        PodTargetView, PodView, Snapshot, SourceView, StoreView,
+        AddressView, ClusterView, Connections, Dropped, Histogram, KernelCounters, LastPing, NodeReadiness, PdView,
+        PeerView, PodTargetView, PodView, Snapshot, SourceView, StoreView,
     },
     source::{SourceName, SourceState},
     time::MonoTime,

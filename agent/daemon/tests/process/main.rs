@@ -5,4 +5,5 @@
 mod daemon;
 mod demo;
 mod life;
+mod restart;
 mod storage;

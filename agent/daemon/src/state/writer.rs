@@ -1,0 +1,110 @@
+//! The task that writes: off the engine, at its own pace, and never a reason to end.
+
+use super::StateFile;
+use std::{io, sync::Arc, time::Duration};
+use storewatch_core::{memory::Memory, time::MonoTime};
+use tokio::{sync::watch, time::Instant};
+
+/// Least distance between two writes: what changes more often is written in its last state.
+const SPACING: Duration = Duration::from_secs(1);
+
+/// While nothing changes, clocks inside go on (how long a Store has answered elsewhere, when an address was last
+/// claimed); losing more of them than this would delay what a restart must not delay.
+const REFRESH: Duration = Duration::from_secs(30);
+
+/// The engine's end: takes what is to be written and never waits.
+#[derive(Debug)]
+pub struct Recorder {
+    sender: Option<watch::Sender<Option<Arc<Memory>>>>,
+    generation: u64,
+    taken_at: MonoTime,
+}
+
+impl Recorder {
+    /// One that records nothing.
+    pub fn off() -> Self {
+        Self { sender: None, generation: 0, taken_at: MonoTime::default() }
+    }
+
+    /// Takes `memory()` if there is something new to it: another generation, or the clocks of 30 s.
+    pub fn published(&mut self, generation: u64, now: MonoTime, memory: impl FnOnce() -> Memory) {
+        if generation != self.generation || now.since(self.taken_at) >= REFRESH {
+            self.generation = generation;
+            self.record(now, memory);
+        }
+    }
+
+    /// Takes the last `memory()`, to be written before the agent ends.
+    pub fn ends(mut self, now: MonoTime, memory: impl FnOnce() -> Memory) {
+        // An engine that has published nothing knows no more than the file.
+        if self.generation > 0 {
+            self.record(now, memory);
+        }
+    }
+
+    fn record(&mut self, now: MonoTime, memory: impl FnOnce() -> Memory) {
+        self.taken_at = now;
+        if let Some(sender) = &self.sender {
+            sender.send_replace(Some(Arc::new(memory())));
+        }
+    }
+}
+
+/// The task's end.
+#[derive(Debug)]
+pub struct Writer {
+    file: StateFile,
+    receiver: watch::Receiver<Option<Arc<Memory>>>,
+    /// What was last said about a failing write.
+    failing: Option<String>,
+}
+
+/// Makes both ends.
+pub(super) fn channel(file: StateFile) -> (Recorder, Writer) {
+    let (sender, receiver) = watch::channel(None);
+    let recorder = Recorder { sender: Some(sender), ..Recorder::off() };
+    (recorder, Writer { file, receiver, failing: None })
+}
+
+impl Writer {
+    /// Writes until the [`Recorder`] is gone and its last state is on the disk.
+    ///
+    /// # Errors
+    /// None: a disk that fails is said, and tried again with the next state.
+    pub async fn run(mut self) -> anyhow::Result<()> {
+        let mut next = Instant::now();
+        // A state that came before the recorder went is still seen as a change, so the last one is written, too.
+        while self.receiver.changed().await.is_ok() {
+            // The agent's end does not wait for the spacing.
+            let gone = async { while self.receiver.changed().await.is_ok() {} };
+            let _ = tokio::time::timeout_at(next, gone).await;
+            self.write().await;
+            next = Instant::now() + SPACING;
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self) {
+        let Some(memory) = self.receiver.borrow_and_update().clone() else { return };
+        let file = self.file.clone();
+        let written = tokio::task::spawn_blocking(move || file.store(&memory)).await;
+        let why = written.unwrap_or_else(|_| Err(io::Error::other("the writing panicked"))).err();
+        self.tell(why.map(|error| error.to_string()));
+    }
+
+    /// Says a failure once, and again when it is another one or over.
+    fn tell(&mut self, why: Option<String>) {
+        if why == self.failing {
+            return;
+        }
+        let path = self.file.path().display();
+        match &why {
+            Some(why) => tracing::warn!("state_file {path} cannot be written, a restart would forget: {why}"),
+            None => tracing::info!("state_file {path} can be written again"),
+        }
+        self.failing = why;
+    }
+}
+
+#[cfg(test)]
+mod tests;

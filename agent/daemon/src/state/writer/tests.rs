@@ -1,0 +1,82 @@
+use super::*;
+use std::{collections::BTreeSet, path::Path};
+
+fn memory(millis: i64) -> Memory {
+    Memory { taken_at: MonoTime::from_millis(millis), clusters: Vec::new(), pods: Vec::new() }
+}
+
+fn file(path: &Path) -> StateFile {
+    StateFile::new(path.into(), "node-a")
+}
+
+/// The instant of the state in the file.
+fn written(path: &Path) -> Option<MonoTime> {
+    file(path).load().map(|memory| memory.taken_at)
+}
+
+#[test]
+fn only_what_is_new_is_taken() {
+    let (mut recorder, writer) = channel(file(Path::new("/nowhere")));
+    let taken =
+        |writer: &Writer| writer.receiver.borrow().as_ref().map(|memory| memory.taken_at.as_nanos() / 1_000_000);
+    let mut publish = |generation, millis| {
+        recorder.published(generation, MonoTime::from_millis(millis), || memory(millis));
+        taken(&writer)
+    };
+    assert_eq!(publish(1, 1_000), Some(1_000));
+    assert_eq!(publish(1, 30_999), Some(1_000), "the same generation");
+    assert_eq!(publish(2, 30_999), Some(30_999));
+    assert_eq!(publish(2, 61_000), Some(61_000), "the clocks inside have gone on for 30 s");
+}
+
+#[test]
+fn an_engine_that_published_nothing_replaces_nothing() {
+    let (recorder, writer) = channel(file(Path::new("/nowhere")));
+    recorder.ends(MonoTime::from_millis(5), || memory(5));
+    assert!(writer.receiver.borrow().is_none());
+    let mut off = Recorder::off();
+    off.published(1, MonoTime::from_millis(60_000), || unreachable!("nobody would read it"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_one_write_a_second_and_the_last_state_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let (mut recorder, writer) = channel(file(&path));
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(writer.run());
+    let mut seen = BTreeSet::new();
+    for step in 1..=100 {
+        let millis = i64::try_from(step * 100).unwrap();
+        recorder.published(step, MonoTime::from_millis(millis), || memory(millis));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        seen.extend(written(&path));
+    }
+    assert!((5..=11).contains(&seen.len()), "in ten seconds there were {} writes", seen.len());
+    let begun = Instant::now();
+    recorder.published(101, MonoTime::from_millis(10_050), || memory(10_050));
+    recorder.ends(MonoTime::from_millis(10_100), || memory(10_100));
+    tasks.join_next().await.unwrap().unwrap().unwrap();
+    assert_eq!(written(&path), Some(MonoTime::from_millis(10_100)));
+    assert!(begun.elapsed() < SPACING, "the end does not wait for the spacing");
+}
+
+#[tokio::test]
+async fn a_failing_write_is_no_end_and_is_over_when_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let blocked = folder.path().join("blocked");
+    std::fs::write(&blocked, b"a file where a folder should be").unwrap();
+    let path = blocked.join("state.json");
+    let (_recorder, mut writer) = channel(file(&path));
+    let sender = tokio::sync::watch::channel(Some(Arc::new(memory(1)))).0;
+    writer.receiver = sender.subscribe();
+    writer.write().await;
+    let first = writer.failing.clone();
+    assert!(first.is_some());
+    writer.write().await;
+    assert_eq!(writer.failing, first, "the same failure has the same words, so that it is said once");
+    std::fs::remove_file(&blocked).unwrap();
+    writer.write().await;
+    assert_eq!(writer.failing, None);
+    assert_eq!(written(&path), Some(MonoTime::from_millis(1)));
+}

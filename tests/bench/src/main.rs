@@ -1,0 +1,102 @@
+//! The figures of the whole product on this machine, as one table.
+//!
+//! ```text
+//! stage      the demo's node and cluster with the shipped binary in it
+//! reactions  from a fault to the changed answer
+//! requests   requests beside a bare handler      (bare, load)
+//! kernel     what the programs cost              (bpf, connections)
+//! footprint  memory and CPU
+//! ```
+//!
+//! Whatever has a counterpart is compared with it within the run, in turns. A missed target is a row of the table; the exit
+//! code says only whether everything could be measured.
+
+mod bare;
+mod bpf;
+mod connections;
+mod footprint;
+mod kernel;
+mod load;
+mod probe;
+mod process;
+mod reactions;
+mod requests;
+mod stage;
+mod table;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use stage::Stage;
+use std::{env, path::PathBuf, process::ExitCode};
+use storewatch::demo::world;
+use table::Table;
+
+const USAGE: &str = "usage: storewatch-bench --program STOREWATCH [reactions|http|kernel|footprint]...";
+
+/// A group of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Reactions,
+    Http,
+    Kernel,
+    Footprint,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Reactions, Self::Http, Self::Kernel, Self::Footprint];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Reactions => "reactions",
+            Self::Http => "http",
+            Self::Kernel => "kernel",
+            Self::Footprint => "footprint",
+        }
+    }
+
+    fn measure(self, stage: &mut Stage, table: &mut Table) -> Result<()> {
+        match self {
+            Self::Reactions => reactions::measure(stage, table),
+            Self::Http => requests::measure(stage, table),
+            Self::Kernel => kernel::measure(stage, table),
+            Self::Footprint => footprint::measure(stage, table),
+        }
+    }
+}
+
+fn main() -> Result<ExitCode> {
+    let mut arguments = env::args().skip(1).peekable();
+    if arguments.peek().is_some_and(|first| first == bare::COMMAND) {
+        bare::run(arguments.skip(1))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut program = None;
+    let mut parts = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match (argument.as_str(), Part::ALL.into_iter().find(|part| part.name() == argument)) {
+            ("--program", _) => program = Some(PathBuf::from(arguments.next().context(USAGE)?)),
+            (_, Some(part)) => parts.push(part),
+            _ => bail!("`{argument}`: {USAGE}"),
+        }
+    }
+    let program = program.context(USAGE)?;
+    let program = program.canonicalize().with_context(|| format!("cannot find {}", program.display()))?;
+    if parts.is_empty() {
+        parts.extend(Part::ALL);
+    }
+
+    process::raise_open_files()?;
+    world::enter_node()?;
+    let mut stage = Stage::start(&program)?;
+    let mut table = Table::new(process::machine(&program)?);
+    for part in parts {
+        // Each part has an agent of its own, so that none inherits what another one did to it.
+        if let Err(error) = stage.fresh_agent().and_then(|()| part.measure(&mut stage, &mut table)) {
+            // A fallen process explains more than what came of it.
+            let fallen = stage.cluster.fallen().map(anyhow::Error::msg);
+            table.failed(part.name(), &fallen.unwrap_or(error));
+        }
+    }
+    table.print()?;
+    ensure!(table.complete(), "not everything could be measured");
+    Ok(ExitCode::SUCCESS)
+}

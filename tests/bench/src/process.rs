@@ -1,0 +1,47 @@
+//! What the kernel says of a process.
+
+use anyhow::{Context as _, Result};
+use std::{fs, io, path::Path, time::Duration};
+
+/// What the figures depend on, in one line.
+pub(crate) fn machine(program: &Path) -> Result<String> {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let load = fs::read_to_string("/proc/loadavg")?;
+    let cpus = std::thread::available_parallelism()?;
+    let (kernel, load) = (kernel.trim(), load.split(' ').next().unwrap_or_default());
+    Ok(format!("{}, kernel {kernel}, {cpus} CPUs, load before {load}", program.display()))
+}
+
+/// A size of `/proc/PID/status` in KiB, for example `VmRSS`.
+pub(crate) fn memory(pid: u32, key: &str) -> Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')?.split_whitespace().next());
+    value.and_then(|value| value.parse().ok()).with_context(|| format!("{path} does not tell {key}"))
+}
+
+/// Time that its threads have spent on CPUs, exact to the nanosecond. Threads that have ended are not in it.
+pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
+    let mut sum = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).with_context(|| format!("process {pid} has ended"))? {
+        let path = thread?.path().join("schedstat");
+        // A thread may end between the two looks.
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let spent: Option<u64> = text.split(' ').next().and_then(|spent| spent.parse().ok());
+        sum += spent.with_context(|| format!("{} tells no time", path.display()))?;
+    }
+    Ok(Duration::from_nanos(sum))
+}
+
+/// Lets this process, and all that it starts, have as many files open as the machine allows.
+pub(crate) fn raise_open_files() -> Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills the structure, and reads it again below.
+    let mut done = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if done == 0 {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: as above.
+        done = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    }
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot raise the limit of open files") }
+}
