@@ -1,10 +1,10 @@
 # A map of what can be done here; the work is in `.ci/`. Each target first installs what it needs and is missing (as root
 # on Debian 12), names it elsewhere, and installs nothing the second time.
 
-.PHONY: help build demo test test-fast bench lint
+.PHONY: help build demo demo-hugegraph test test-fast test-hugegraph test-hugegraph-full bench lint
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the product: target/release/storewatch, with the eBPF object inside
 	@.ci/prepare $@
@@ -21,6 +21,22 @@ test: ## everything that is checked: lints, unit tests; as root also kernel, pro
 test-fast: ## the inner loop: format and the tests without root
 	@.ci/prepare $@
 	@.ci/test fast
+
+# HugeGraph comes from Maven Central, cached outside the tree. HUGEGRAPH_VERSION=1.7.0 needs HUGEGRAPH_SOURCE=TREE too.
+demo-hugegraph: ## the fault on real HugeGraph parts: a Store moves, one Server asks nobody; about 5 minutes (root, Java, Maven)
+	@.ci/prepare build
+	@.ci/build
+	@tests/hugegraph/demo.py
+
+test-hugegraph: ## a real HugeGraph 1.5.0 cluster on this machine and its faults, about 15 minutes (root, Java, Maven)
+	@.ci/prepare build
+	@.ci/build
+	@tests/hugegraph/battery.py
+
+test-hugegraph-full: ## the same with the slow faults, about an hour
+	@.ci/prepare build
+	@.ci/build
+	@tests/hugegraph/battery.py --full
 
 bench: ## the figures, as a table (root)
 	@.ci/prepare $@

@@ -17,6 +17,7 @@ import traceback
 
 import agent
 import cluster as clusters
+import processes
 import rest
 import scenarios
 import settings as names
@@ -99,6 +100,7 @@ def main() -> None:
     parser.add_argument("--prefix", default=os.environ.get("HUGEGRAPH_PREFIX", "swhgtest"))
     names.add_arguments(parser)
     args = parser.parse_args()
+    processes.end_in_order()
     if args.list:
         for scenario in scenarios.ALL:
             print(f"{scenario.name:24} {scenario.seconds:4} s  {'short' if scenario.short else 'full '}  "

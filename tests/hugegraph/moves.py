@@ -5,9 +5,11 @@ from collections.abc import Callable
 import ping
 from cluster import START_LIMIT
 from stage import Stage
+from timeline import Row
 
 BACKOFF = 150.0                          # seconds: the longest silence of a channel that backs off
 SUSPECT, CONFIRM, WINDOW = 60.0, 240.0, 150.0
+STALE = ("StaleTransportSuspected", "StaleTransport")
 QUICK = {"verdict.stale_suspect_after": "15s", "verdict.stale_confirm_after": "45s"}
 
 
@@ -15,16 +17,16 @@ def replaced(how: str, suspect: float = SUSPECT, confirm: float = CONFIRM) -> Ca
     """One replica; store1 ends (kill, term: its FINs get out) and comes back on another address."""
     def act(stage: Stage) -> None:
         since = _move(stage, "store1", how)
-        told = stage.until("stale transport suspected at server0", lambda row: _has(row, "server0", "StaleTransport"),
+        told = stage.until("stale transport suspected at server0", lambda row: _has(row, "server0", *STALE),
                            suspect + BACKOFF)
         stage.within("server0: suspected after the successor's first answer", told and told - since, suspect + 15)
         left = stage.until("server0 taken out", lambda row: row.pods["server0"].reason == "StaleTransport", confirm + BACKOFF + 30)
         stage.within("server0: confirmed after the successor's first answer", left and left - since, confirm + BACKOFF)
         _resolving_server(stage, since)
         again = stage.do("server0 restarted", lambda: stage.restart("server0"))
-        ready = stage.until("server0 ready again", lambda row: row.pods["server0"].ready, 60)
-        stage.within("server0: ready again after its restart began", ready and ready - again, 30)
         stage.hold(10)
+        ready = stage.poller.first("server0", 200, again)
+        stage.within("server0: ready again after its restart began", ready and ready - again, 20)
         stage.no_finding(["server0"], since=time.time() - 5)
         stage.transitions("node", 0)
         stage.transitions("server0", 2)
@@ -38,8 +40,8 @@ def cut(stage: Stage) -> None:
     """store1's node is lost without a FIN, one replica: both Servers hold dead connections, so neither leaves."""
     since = _move(stage, "store1", "cut")
     for name in stage.servers:
-        told = stage.until(f"{name}: stale transport confirmed (holding)", lambda row, n=name: _has(row, n, "StaleTransport", "holding"),
-                           CONFIRM + 60)
+        told = stage.until(f"{name}: stale transport confirmed (holding)",
+                           lambda row, n=name: _has(row, n, "StaleTransport", mode="holding"), CONFIRM + 60)
         stage.within(f"{name}: confirmed after the successor's first answer", told and told - since, CONFIRM + 15)
     for name in stage.servers:
         stage.finding("GuardHeld", [name], since)
@@ -140,5 +142,5 @@ def _resolving_server(stage: Stage, since: float) -> None:
                 f"{held - since:.0f} s" if held else "never", True)
 
 
-def _has(row, server: str, code: str, mode: str = "") -> bool:
-    return any(finding.startswith(code) and mode in finding for finding in row.pods[server].findings)
+def _has(row: Row, server: str, *codes: str, mode: str = "") -> bool:
+    return any(finding.split("@")[0].split("(")[0] in codes and mode in finding for finding in row.pods[server].findings)

@@ -10,6 +10,7 @@ import pathlib
 import select
 import signal
 import subprocess
+import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -97,6 +98,11 @@ def of(pid: int) -> Process | None:
     """The process that has this pid now."""
     found = _stat(pid)
     return None if found is None or found[1] else Process(pid, found[0])
+
+
+def end_in_order() -> None:
+    """Makes SIGTERM an orderly exit, so that what was started is ended."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def run(*command: str, limit: float = 30.0, check: bool = True) -> subprocess.CompletedProcess:

@@ -15,7 +15,6 @@ from oracle import Load
 from settings import NAMESPACE, pod_name
 from stage import Stage
 
-STALE = "verdicts on stale transport"
 PD_NEEDED = "writes need PD on 1.5.0 and 1.7.0, the verdict is about storage"
 RESOLVING = {"server1": ["-Dsun.net.inetaddr.ttl=30"]}
 
@@ -268,15 +267,15 @@ ALL = [
     Scenario("pd-to-zero", pd_to_zero, 100),
     Scenario("server-restarted", server_restarted, 40),
     Scenario("agent-restarted", agent_restarted, 50),
-    Scenario("agent-in-fault", agent_in_fault, 60),
+    Scenario("agent-in-fault", agent_in_fault, 60, awaits="the state file"),
     Scenario("pd-roll", moves.pd_roll, 80),
-    Scenario("store-replaced-quick", moves.replaced("kill", 15, 45), 270, overrides=moves.QUICK, awaits=STALE),
-    Scenario("store-replaced-kill", moves.replaced("kill"), 480, short=False, awaits=STALE),
-    Scenario("store-replaced-term", moves.replaced("term"), 480, short=False, awaits=STALE),
-    Scenario("store-cut", moves.cut, 330, short=False, awaits=STALE),
-    Scenario("store-roll", moves.roll, 300, short=False, awaits=STALE),
-    Scenario("address-reused", moves.address_reused, 240, short=False, awaits=STALE),
-    Scenario("agent-late", moves.agent_late, 450, short=False, awaits=STALE),
+    Scenario("store-replaced-quick", moves.replaced("kill", 15, 45), 270, overrides=moves.QUICK),
+    Scenario("store-replaced-kill", moves.replaced("kill"), 480, short=False),
+    Scenario("store-replaced-term", moves.replaced("term"), 480, short=False),
+    Scenario("store-cut", moves.cut, 330, short=False),
+    Scenario("store-roll", moves.roll, 300, short=False),
+    Scenario("address-reused", moves.address_reused, 240, short=False),
+    Scenario("agent-late", moves.agent_late, 450, short=False),
     Scenario("store-replaced-kill-3", moves.replaced_replicated("kill"), 330, short=False, replicas=3),
     Scenario("store-replaced-cut-3", moves.replaced_replicated("cut"), 330, short=False, replicas=3),
 ]

@@ -142,11 +142,12 @@ class Stage:
 
     def agreement(self, why: str = "", allowed: int | None = 2, counted_until: float | None = None) -> None:
         """Compares each second's verdict with what clients saw in it: Ready where nothing gets through, or NotReady
-        where all is well, differs. `why` explains the `allowed` seconds of each Server
+        where all is well, differs (while the Server itself is up). `why` explains the `allowed` seconds of each Server
         (None: as many as there are) and all seconds from `counted_until` on."""
         self.timeline.close()
         for name in self.servers:
-            differ = [row.at - int(self.begin) for row in self.rows() if row.pods[name].code and (row.rest[name].begun or row.rest[name].stuck)
+            differ = [row.at - int(self.begin) for row in self.rows()
+                      if row.pods[name].code and row.serving[name] and (row.rest[name].begun or row.rest[name].stuck)
                       and row.rest[name].state() == ("none" if row.pods[name].ready else "good")]
             partly = sum(row.rest[name].state() == "part" for row in self.rows())
             end = counted_until - int(self.begin) if counted_until else 1e9

@@ -44,7 +44,11 @@ class Lock:
 
     def __enter__(self):
         self.file = open(self.path, "w")
-        fcntl.flock(self.file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another command works on cluster {self.path.stem}; waiting for its end", flush=True)
+            fcntl.flock(self.file, fcntl.LOCK_EX)
         return self
 
     def __exit__(self, *_):

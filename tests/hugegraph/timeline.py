@@ -41,6 +41,7 @@ class Row:
     sockets: dict[str, dict[str, int]]                   # server -> "10.124.0.11 syn-sent" -> count
     events: list[str] = dataclasses.field(default_factory=list)
     rest: dict[str, Second] = dataclasses.field(default_factory=dict)
+    serving: dict[str, bool] = dataclasses.field(default_factory=dict)     # whether the Server's own process is up
     snapshot: dict | None = None                         # the agent's own, whole, for a look back
 
 
@@ -115,7 +116,8 @@ class Timeline:
         row = Row(second, verdict(*self.agent.readiness()), {}, {}, snapshot=snapshot)
         for server in self.oracle.servers:
             row.pods[server] = verdict(*self.agent.readiness(server), details.get(pod_name(server)))
-            namespace = state.parts[server].namespace
+            part = state.parts[server]
+            namespace, row.serving[server] = part.namespace, part.running() and part.ready_after is not None
             row.sockets[server] = sockets(namespace) if namespace else {}
         return row
 

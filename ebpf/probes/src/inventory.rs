@@ -62,7 +62,7 @@ pub extern "C" fn sockets(ctx: *mut TaskFile) -> i32 {
             flags |= FIN_RECEIVED;
         }
         // The reader of this file is the agent.
-        let own = global!(SETTINGS.pidns_ino) != 0 && tgid == current_tgid();
+        let own = knows_itself() && tgid == current_tgid();
         if own || IGNORED.get_ptr(sk).is_some() || socket.ambiguous() {
             flags |= OWN;
         }
@@ -95,4 +95,10 @@ pub extern "C" fn sockets(ctx: *mut TaskFile) -> i32 {
         bpf_seq_write((*meta).seq, (&raw const record).cast(), size_of::<RawSocket>() as u32);
     }
     0
+}
+
+/// Whether the loader could name the agent's own process. (A function, since the read is unsafe inside and so is the caller.)
+#[inline(always)]
+fn knows_itself() -> bool {
+    global!(SETTINGS.pidns_ino) != 0
 }

@@ -43,6 +43,10 @@ impl Bare {
         }
         Ok(Self(command.spawn().context("cannot start the bare server")?))
     }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
 }
 
 impl Drop for Bare {

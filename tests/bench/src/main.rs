@@ -87,7 +87,7 @@ fn main() -> Result<ExitCode> {
     process::raise_open_files()?;
     world::enter_node()?;
     let mut stage = Stage::start(&program)?;
-    let mut table = Table::new();
+    let mut table = Table::new(process::machine(&program)?);
     for part in parts {
         // Each part has an agent of its own, so that none inherits what another one did to it.
         if let Err(error) = stage.fresh_agent().and_then(|()| part.measure(&mut stage, &mut table)) {

@@ -1,7 +1,16 @@
 //! What the kernel says of a process.
 
 use anyhow::{Context as _, Result};
-use std::{fs, io, time::Duration};
+use std::{fs, io, path::Path, time::Duration};
+
+/// What the figures depend on, in one line.
+pub(crate) fn machine(program: &Path) -> Result<String> {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let load = fs::read_to_string("/proc/loadavg")?;
+    let cpus = std::thread::available_parallelism()?;
+    let (kernel, load) = (kernel.trim(), load.split(' ').next().unwrap_or_default());
+    Ok(format!("{}, kernel {kernel}, {cpus} CPUs, load before {load}", program.display()))
+}
 
 /// A size of `/proc/PID/status` in KiB, for example `VmRSS`.
 pub(crate) fn memory(pid: u32, key: &str) -> Result<u64> {

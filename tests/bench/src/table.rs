@@ -28,12 +28,14 @@ struct Row {
 #[derive(Debug)]
 pub(crate) struct Table {
     begun: Instant,
+    machine: String,
     rows: Vec<Row>,
 }
 
 impl Table {
-    pub(crate) fn new() -> Self {
-        Self { begun: Instant::now(), rows: Vec::new() }
+    /// `machine` stands above it: what the figures depend on.
+    pub(crate) fn new(machine: String) -> Self {
+        Self { begun: Instant::now(), machine, rows: Vec::new() }
     }
 
     /// A figure with a target.
@@ -77,6 +79,7 @@ impl Table {
         let width = |cell: fn(&Row) -> &str| self.rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0);
         let (name, measured, target) = (width(|row| &row.name), width(|row| &row.measured), width(|row| &row.target));
         let mut out = io::stdout().lock();
+        writeln!(out, "{}", self.machine)?;
         writeln!(out, "{:name$}  {:measured$}  {:target$}", "NAME", "MEASURED", "TARGET")?;
         for row in &self.rows {
             let outcome = row.outcome.text();
@@ -134,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_missed_target_is_a_row_and_a_missing_figure_a_failure() {
-        let mut table = Table::new();
+        let mut table = Table::new(String::new());
         table.times("late", &[Duration::from_secs(2)], Some(Duration::from_secs(1)));
         assert!(matches!(table.rows[0].outcome, Outcome::Missed));
         assert!(table.complete());

@@ -267,6 +267,19 @@ record! {
         clusters: Vec<memory::ClusterMemory>,
         pods: Vec<memory::PodMemory>,
     }
+    Finding of verdict::Finding {
+        code: verdict::FindingCode,
+        mode: Option<verdict::StaleMode>,
+        target: String,
+        since: MonoTime,
+        confirms_at: Option<MonoTime>,
+        message: String,
+        evidence: String,
+        remedy: verdict::Remedy,
+        severity: verdict::Severity,
+        carried: bool,
+    }
+    Remedy of verdict::Remedy { now: String, prevent: String }
     Verdict of memory::VerdictMemory { reason: verdict::Reason, message: String, since: MonoTime }
     Cluster of memory::ClusterMemory {
         name: Arc<str>,
@@ -301,19 +314,6 @@ record! {
         containers: Vec<memory::ContainerMemory>,
         findings: Vec<verdict::Finding>,
     }
-    Finding of verdict::Finding {
-        code: verdict::FindingCode,
-        mode: Option<verdict::StaleMode>,
-        target: String,
-        since: MonoTime,
-        confirms_at: Option<MonoTime>,
-        message: String,
-        evidence: String,
-        remedy: verdict::Remedy,
-        severity: verdict::Severity,
-        carried: bool,
-    }
-    Remedy of verdict::Remedy { now: String, prevent: String }
     PodRecord of pod::PodRecord {
         cluster: id::ClusterId,
         pod: id::PodRef,

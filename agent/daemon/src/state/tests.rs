@@ -160,11 +160,11 @@ fn everything() -> Memory {
             cluster: ClusterId(0),
             pod: PodRef { namespace: "graph".into(), name: format!("server-{index}").into() },
             uid: PodUid(format!("uid-{index}").into()),
-            workload: (index % 2 == 0).then(|| Workload { kind: "StatefulSet".into(), name: "server".into() }),
+            workload: (index.is_multiple_of(2)).then(|| Workload { kind: "StatefulSet".into(), name: "server".into() }),
             ips: vec!["10.42.0.5".parse().unwrap(), "fd00::5".parse().unwrap()],
             host_network: index % 2 == 1,
             cgroups: vec![CgroupId(1), CgroupId(u64::MAX)],
-            netns: (index % 2 == 0).then_some(NetnsId(u32::MAX)),
+            netns: (index.is_multiple_of(2)).then_some(NetnsId(u32::MAX)),
             pids: vec![1, u32::MAX],
         },
         verdict: verdict(reason, 60_000),
@@ -178,18 +178,17 @@ fn everything() -> Memory {
         findings: ALL_FINDINGS
             .into_iter()
             .zip([None, Some(StaleMode::Dialing), Some(StaleMode::Holding)].into_iter().cycle())
-            .zip([Severity::Info, Severity::Warning, Severity::Critical].into_iter().cycle())
-            .map(|((code, mode), severity)| Finding {
+            .map(|(code, mode)| Finding {
                 code,
                 mode,
                 target: "1844095761336398711".to_owned(),
                 since: at(63),
-                confirms_at: mode.map(|_| at(64)),
-                message: "what stands out".into(),
-                evidence: "the numbers".into(),
-                remedy: Remedy { now: "now".into(), prevent: "later".into() },
-                severity,
-                carried: index % 2 == 1,
+                confirms_at: Some(at(64)),
+                message: "what stands out".to_owned(),
+                evidence: "the numbers compared".to_owned(),
+                remedy: Remedy { now: "this".to_owned(), prevent: "that".to_owned() },
+                severity: Severity::Critical,
+                carried: true,
             })
             .collect(),
     };

@@ -135,7 +135,7 @@ impl Daemon {
     }
 
     /// Asks until the answer is as wanted.
-    pub(crate) fn until(&self, path: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
+    pub(crate) fn until(&self, path: &str, mut wanted: impl FnMut(u16, &Value) -> bool) -> Value {
         let begun = Instant::now();
         let mut last = None;
         while begun.elapsed() < LIMIT {

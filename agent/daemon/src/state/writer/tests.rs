@@ -43,7 +43,8 @@ async fn at_most_one_write_a_second_and_the_last_state_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.json");
     let (mut recorder, writer) = channel(file(&path));
-    let task = tokio::spawn(writer.run());
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(writer.run());
     let mut seen = BTreeSet::new();
     for step in 1..=100 {
         let millis = i64::try_from(step * 100).unwrap();
@@ -55,7 +56,7 @@ async fn at_most_one_write_a_second_and_the_last_state_at_the_end() {
     let begun = Instant::now();
     recorder.published(101, MonoTime::from_millis(10_050), || memory(10_050));
     recorder.ends(MonoTime::from_millis(10_100), || memory(10_100));
-    task.await.unwrap().unwrap();
+    tasks.join_next().await.unwrap().unwrap().unwrap();
     assert_eq!(written(&path), Some(MonoTime::from_millis(10_100)));
     assert!(begun.elapsed() < SPACING, "the end does not wait for the spacing");
 }

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""The fault that storewatch was made for, on real HugeGraph parts: a Store moves, and one Server goes on asking nobody.
+
+server0 runs as released: its JVM caches names for ever. server1 runs with -Dsun.net.inetaddr.ttl=30. Both get writes
+all the time. Every line marked `agent` is taken from the agent's own answers, every line marked `clients` from writes
+through the Servers. Takes about four minutes; --keep leaves everything running at the end.
+"""
+import argparse
+import os
+import sys
+import time
+
+import agent
+import cluster as clusters
+import moves
+import ping
+import processes
+import rest
+import scenarios
+import settings as names
+import state as states
+from cluster import START_LIMIT
+from oracle import Oracle
+from settings import pod_name
+
+# Shorter than the defaults (60 s, 240 s), longer than a resolving Server needs to find the Store again.
+SOONER = {"verdict.stale_suspect_after": "60s", "verdict.stale_confirm_after": "90s"}
+PATIENCE = 90.0 + moves.BACKOFF + 30.0
+
+
+class Story:
+    """Tells each change of the agent's answers and of what clients see, once."""
+
+    def __init__(self, cluster: clusters.Cluster, watcher: agent.Agent, oracle: Oracle):
+        self.cluster, self.agent, self.oracle = cluster, watcher, oracle
+        self.begin = time.time()
+        self.told: dict[str, object] = {}
+
+    def say(self, who: str, text: str) -> None:
+        print(f"{time.time() - self.begin:6.1f} s  {who:8} {text}", flush=True)
+
+    def watch(self, seconds: float, until=lambda snapshot: False) -> bool:
+        """Tells what changes until the condition holds or the time is over; whether it held."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            snapshot = self.agent.api("/v1/snapshot") or {}
+            self._tell(snapshot)
+            if snapshot and until(snapshot):
+                return True
+            time.sleep(0.5)
+        return False
+
+    def _tell(self, snapshot: dict) -> None:
+        answer = snapshot.get("readiness", {})
+        self._once("node", (answer.get("reason"), answer.get("message")), "agent",
+                   f"node: {answer.get('status')}, {answer.get('reason')}: {answer.get('message')}")
+        for pod in snapshot.get("pods", []):
+            self._once(pod["name"], (pod["status"], pod["reason"]), "agent",
+                       f"{pod['name']}: {pod['status']}, {pod['reason']}: {pod['message']}")
+            for finding in pod["findings"]:
+                key = (pod["name"], finding["code"], finding.get("target"))
+                self._once(str(key), "shown", "agent", f"{pod['name']}: {finding['code']}: {finding['message']} "
+                           f"[{finding['evidence']}]")
+        second = int(time.time()) - 2
+        for server in self.oracle.servers:
+            seen = self.oracle.at(server, second)
+            words = {"good": "all writes succeed", "part": "some writes fail or hang", "none": "no write gets through"}
+            if seen.begun or seen.stuck:
+                self._once(f"rest {server}", seen.state(), "clients", f"{pod_name(server)}: {words[seen.state()]}")
+
+    def _once(self, key: str, value: object, who: str, text: str) -> None:
+        if self.told.get(key) != value:
+            self.told[key] = value
+            self.say(who, text)
+
+
+def tell(cluster: clusters.Cluster, watcher: agent.Agent, oracle: Oracle) -> bool:
+    """The story; whether it went as it should."""
+    story = Story(cluster, watcher, oracle)
+
+    def pod(snapshot: dict, part: str) -> dict:
+        return next((p for p in snapshot["pods"] if p["name"] == pod_name(part)), {"reason": "", "findings": [], "ready": False})
+
+    story.say("", "PD, three Stores, two Servers and the agent run; clients write through both Servers")
+    story.watch(8)
+    old = cluster.state.parts["store1"].address
+    new = cluster.replace("store1", "kill")
+    story.say("", f"{pod_name('store1')} is replaced: same name, {old} -> {new}")
+    if ping.wait(cluster.node, [new], START_LIMIT["store"]) is None:
+        raise TimeoutError("the Store does not answer at its new address")
+    story.say("", f"{pod_name('store1')} answers at {new}; DNS says so since it started")
+    if not story.watch(PATIENCE, lambda snapshot: pod(snapshot, "server0")["reason"] == "StaleTransport"):
+        story.say("", "the agent has not taken the stale Server out")
+        return False
+    found = next(f for f in pod(watcher.api("/v1/snapshot"), "server0")["findings"] if f["code"] == "StaleTransport")
+    story.say("agent", f"remedy now: {found['remedy']['now']}")
+    story.say("agent", f"to prevent it: {found['remedy']['prevent']}")
+    for part in ("server0", "server1"):
+        code, body = watcher.readiness(part)
+        story.say("agent", f"GET /readiness/pods/{names.NAMESPACE}/{pod_name(part)}: {code} {body.get('reason')}")
+    story.say("", f"{pod_name('server0')} is restarted")
+    cluster.kill("server0")
+    cluster.start("server0")
+    cluster.wait("server0")
+    healed = story.watch(30, lambda snapshot: pod(snapshot, "server0")["ready"] and oracle.at("server0", int(time.time()) - 2).state() == "good")
+    story.watch(5)
+    left = [f["code"] for f in pod(watcher.api("/v1/snapshot"), "server0")["findings"] if f["code"] != "PoolCollapsed"]
+    story.say("", "healed: no finding is left at either Server" if healed and not left else f"not healed: {left}")
+    return healed and not left
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", action="store_true", help="leave the cluster and the agent running")
+    parser.add_argument("--prefix", default=os.environ.get("HUGEGRAPH_PREFIX", "swhgdemo"))
+    names.add_arguments(parser)
+    args = parser.parse_args()
+    processes.end_in_order()
+    base = names.from_arguments(args)
+    settings = names.Settings(**{**vars(base), "replicas": 1, "jvm": {**scenarios.RESOLVING, **base.jvm}})
+    agent.binary()                          # before anything is started
+    with states.Lock(settings.run):
+        cluster = clusters.make(settings)
+        watcher, well = agent.Agent(cluster, SOONER), False
+        try:
+            cluster.up()
+            graph = rest.Graph(cluster.node, cluster.state.parts["server0"].address)
+            graph.schema()
+            graph.close()
+            watcher.start()
+            oracle = Oracle(cluster.node, {part: cluster.state.parts[part].address for part in ("server0", "server1")})
+            try:
+                well = tell(cluster, watcher, oracle)
+            finally:
+                oracle.close()
+        finally:
+            if not args.keep or not well:
+                watcher.stop()
+                cluster.down()
+    if args.keep and well:
+        _how_to_go_on(cluster)
+    raise SystemExit(0 if well else 1)
+
+
+def _how_to_go_on(cluster: clusters.Cluster) -> None:
+    enter = f"nsenter --net=/run/netns/{cluster.node}"
+    tool = f"{os.path.dirname(os.path.abspath(__file__))}/cluster.py --prefix {cluster.settings.prefix}"
+    print(f"""
+Still running. To look around:
+  {enter} curl -s http://127.0.0.1:{agent.PROBE}/readiness
+  {enter} curl -s http://127.0.0.1:{agent.ADMIN}/v1/pods
+  {enter} curl -s --compressed http://{cluster.state.parts['server0'].address}:8080/graphs
+  {tool} status
+  {tool} replace store2
+  {tool} down         ends everything, the agent too""")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (RuntimeError, TimeoutError, ValueError) as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(1)
