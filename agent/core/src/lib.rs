@@ -9,7 +9,16 @@
 //! - no clock, no I/O, no logging: time is an argument;
 //! - the set of inputs is closed ([`observation::Observation`]);
 //! - what decides is in the [`snapshot::Snapshot`]; there is no hidden state;
-//! - absent, stale and lost are values of their own, never "healthy" and never zero.
+//! - absent, stale and lost are values of their own, never "healthy" and never zero;
+//! - every list and map is bounded by a constant that says why, and what does not fit is counted
+//!   ([`snapshot::Dropped`]).
+//!
+//! Where a question is answered:
+//! - what happened to a connection: `classify`; whose it is: `attribution`; who owned the address: `ownership`;
+//! - whether the node reaches its storage: `rounds`, `pd`, `cluster`;
+//! - what a container's dials came to, against the node's own pings: `container`, `pings`, `sockets`;
+//! - what follows for a pod: `pods` (its rules in `pods/rules`), `stale`, `guard`, `findings`;
+//! - what is published, remembered, told: `judge/publish`, `memory`, `event`, `table`.
 
 pub mod attribution;
 pub mod classify;

@@ -191,6 +191,8 @@ pub(crate) struct Ownership {
     tenures: BTreeMap<TargetKey, BTreeMap<SocketAddr, Tenure>>,
     /// Who has a tenure at an address.
     at: BTreeMap<SocketAddr, BTreeSet<TargetKey>>,
+    /// Addresses with several of them; nearly always none.
+    contested: BTreeSet<SocketAddr>,
     count: usize,
     /// Targets that exist.
     listed: BTreeSet<TargetKey>,
@@ -255,6 +257,11 @@ impl Ownership {
         }
     }
 
+    /// More than one target has or had it.
+    pub(crate) fn is_contested(&self, address: SocketAddr) -> bool {
+        !self.contested.is_empty() && self.contested.contains(&address)
+    }
+
     fn tenure_mut(&mut self, target: TargetKey, address: SocketAddr) -> Option<&mut Tenure> {
         self.tenures.get_mut(&target)?.get_mut(&address)
     }
@@ -262,7 +269,11 @@ impl Ownership {
     fn insert(&mut self, target: TargetKey, address: SocketAddr, tenure: Tenure) {
         if self.tenures.entry(target).or_default().insert(address, tenure).is_none() {
             self.count += 1;
-            self.at.entry(address).or_default().insert(target);
+            let targets = self.at.entry(address).or_default();
+            targets.insert(target);
+            if targets.len() > 1 {
+                self.contested.insert(address);
+            }
         }
     }
 
@@ -275,6 +286,9 @@ impl Ownership {
         self.count = self.count.saturating_sub(1);
         if let Some(targets) = self.at.get_mut(&address) {
             targets.remove(&target);
+            if targets.len() < 2 {
+                self.contested.remove(&address);
+            }
             if targets.is_empty() {
                 self.at.remove(&address);
             }

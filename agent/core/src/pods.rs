@@ -38,6 +38,9 @@ pub const INVENTORY_WAIT: Duration = Duration::from_millis(500);
 /// How often an attempt is contrasted with a fresh ping at the same address.
 const CONTRAST: Duration = Duration::from_secs(1);
 
+/// How often the inventory is read while a pod cannot reach its Stores.
+const LATCHED_SAMPLE: Duration = Duration::from_secs(2);
+
 /// How often a former address is asked who is there.
 const STALE_CONTRAST: Duration = Duration::from_secs(15);
 

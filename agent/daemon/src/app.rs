@@ -191,7 +191,14 @@ impl Listeners {
             metrics: listen.metrics.map(|address| Bound::tcp("listen.metrics", address)).transpose()?,
             admin: listen.admin.map(|address| Bound::tcp("listen.admin", address)).transpose()?,
             admin_socket: match &listen.admin_socket {
-                Some(path) => Some(Bound::unix("listen.admin_socket", path.clone()).await?),
+                Some(path) => {
+                    // Its default lies on a tmpfs: nobody wants to make the directory again after each boot. Where it cannot
+                    // be made, binding says what is wrong.
+                    if let Some(folder) = path.parent() {
+                        drop(std::fs::create_dir_all(folder));
+                    }
+                    Some(Bound::unix("listen.admin_socket", path.clone()).await?)
+                }
                 None => None,
             },
         })

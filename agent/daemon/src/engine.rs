@@ -68,13 +68,19 @@ pub async fn run(mut judge: Judge, mut wiring: Wiring, stop: CancellationToken) 
     wiring.recorder.ends(now, || judge.memory(now));
 }
 
-/// Changes of verdicts and sources are worth a line each; the rest is asked for.
+/// Changes of verdicts and sources are worth a line each, and those for the worse a warning; the rest is asked for.
 fn log(event: &Event) {
+    let Event { kind, pod, from, to, message, .. } = event;
+    let pod = pod.as_ref().map(ToString::to_string);
+    let (kind, pod, from, to) = (kind.as_str(), pod.as_deref(), from.as_deref(), to.as_deref());
+    let well = matches!(to, Some("active" | "absent" | "StoreAnswering" | "PassiveOnly"));
     match event.kind {
-        EventKind::Transition | EventKind::Source | EventKind::Loss => {
-            let pod = event.pod.as_ref().map(ToString::to_string);
-            tracing::info!(kind = event.kind.as_str(), pod, from = ?event.from, to = ?event.to, "{}", event.message);
+        EventKind::Transition | EventKind::Source | EventKind::Loss if well => {
+            tracing::info!(kind, pod, from, to, "{message}");
         }
-        _ => tracing::debug!(kind = event.kind.as_str(), "{}", event.message),
+        EventKind::Transition | EventKind::Source | EventKind::Loss => {
+            tracing::warn!(kind, pod, from, to, "{message}");
+        }
+        _ => tracing::debug!(kind, pod, from, to, "{message}"),
     }
 }

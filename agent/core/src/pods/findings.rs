@@ -80,7 +80,7 @@ impl Pod {
                     ));
                 }
             }
-            for socket in container.sockets.live() {
+            for socket in container.sockets.live().filter(|socket| cluster.ownership.is_contested(socket.remote)) {
                 let former = cluster.ownership.owner(socket.remote, socket.origin());
                 if let (Owner::Former(target), Some(owner)) = (former, cluster.ownership.present_owner(socket.remote)) {
                     out.findings.push(draft.finding(

@@ -3,6 +3,7 @@
 use super::{MAX_CONTAINERS, Pod, ReachLatch, TargetCounters, key};
 use crate::{
     cluster::Cluster,
+    connection::TcpState,
     container::Container,
     id::TargetKey,
     memory::{ContainerMemory, PodMemory, VerdictMemory},
@@ -16,6 +17,7 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     sync::Arc,
 };
 
@@ -23,11 +25,18 @@ impl Pod {
     /// What is published about it.
     pub(crate) fn view(&self, cluster: &Cluster) -> PodView {
         let mut held: BTreeMap<Option<TargetKey>, Connections> = BTreeMap::new();
+        // Where an address has had one owner only, that owner is looked up once for all its connections.
+        let mut owners: BTreeMap<SocketAddr, Owner> = BTreeMap::new();
         for socket in self.containers.values().flat_map(|container| container.sockets.live()) {
-            if socket.state == crate::connection::TcpState::SynSent {
+            if socket.state == TcpState::SynSent {
                 continue;
             }
-            let owner = cluster.ownership.owner(socket.remote, socket.origin());
+            let owner = || cluster.ownership.owner(socket.remote, socket.origin());
+            let owner = if cluster.ownership.is_contested(socket.remote) {
+                owner()
+            } else {
+                *owners.entry(socket.remote).or_insert_with(owner)
+            };
             let connections = held.entry(owner.target()).or_default();
             match owner {
                 Owner::Current(_) => connections.current += 1,

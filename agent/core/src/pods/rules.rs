@@ -1,12 +1,14 @@
 //! The rules for one pod, before the guard.
 
-use super::{Assessment, CONTRAST, INVENTORY_WAIT, Pod, ReachLatch, World};
+use super::{Assessment, CONTRAST, INVENTORY_WAIT, LATCHED_SAMPLE, Pod, ReachLatch, World};
 use crate::{
     cluster::Cluster,
+    connection::TcpState,
+    container::{STUCK_AFTER, STUCK_AGAIN},
     findings::Draft,
     id::Role,
     rounds::RoundState,
-    sockets::Received,
+    sockets::{Received, Socket},
     time::MonoTime,
     verdict::{FindingCode, Reason, Remedy, Severity, Status},
 };
@@ -154,18 +156,23 @@ impl Pod {
                     containers.insert(*key);
                 }
             }
-            for socket in container.sockets.live() {
-                let to_store = cluster.is_store(socket.remote);
-                stuck |= to_store && socket.stuck(now, crate::container::STUCK_AFTER);
+            // Of thousands of sockets nearly all wait for nothing and have their bytes counted.
+            let telling = |socket: &&Socket| socket.stuck_since.is_some() || socket.bytes_received.is_none();
+            for socket in container.sockets.live().filter(telling) {
+                if !cluster.is_store(socket.remote) {
+                    continue;
+                }
+                stuck |= socket.stuck(now, STUCK_AFTER);
                 // Without byte counts a connection that is not waiting for anything may well be in use.
-                silent_flow |= to_store
-                    && socket.bytes_received.is_none()
-                    && socket.state == crate::connection::TcpState::Established
+                silent_flow |= socket.bytes_received.is_none()
+                    && socket.state == TcpState::Established
                     && socket.stuck_since.is_none();
-                if to_store && let Some(since) = socket.stuck_since.filter(|_| socket.retransmits > 0) {
-                    let again = socket.stuck_counted.map(|at| at + crate::container::STUCK_AGAIN);
-                    let due = again.unwrap_or(since + crate::container::STUCK_AFTER);
-                    out.sample_at = Some(out.sample_at.map_or(due, |at| at.min(due)));
+                if let Some(since) = socket.stuck_since.filter(|_| socket.retransmits > 0) {
+                    let again = socket.stuck_counted.map(|at| at + STUCK_AGAIN);
+                    let due = again.unwrap_or(since + STUCK_AFTER);
+                    if world.sampled.is_none_or(|at| at < due) {
+                        out.sample_at = Some(out.sample_at.map_or(due, |at| at.min(due)));
+                    }
                 }
             }
         }
@@ -195,6 +202,9 @@ impl Pod {
             out.suspicions.insert(Reason::PodCannotReachStores);
         }
         if let Some(latch) = &self.reach {
+            // Its end is often data on a connection that was stuck, which only a sample shows.
+            let due = world.sampled.map_or(now, |at| at + LATCHED_SAMPLE);
+            out.sample_at = Some(out.sample_at.map_or(due, |at| at.min(due)));
             out.leaves = Some((Reason::PodCannotReachStores, latch.since));
             out.carried = latch.carried;
         }

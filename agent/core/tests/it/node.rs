@@ -129,6 +129,8 @@ pub(crate) struct Node {
     clients: BTreeMap<String, Client>,
     counts: Vec<AttemptCount>,
     latest: HashMap<(u64, SocketAddr, Counted), MonoTime>,
+    /// Something was observed since the last judgement.
+    touched: bool,
     details: bool,
     inventory: bool,
     late: bool,
@@ -168,6 +170,7 @@ impl Node {
             clients: BTreeMap::new(),
             counts: Vec::new(),
             latest: HashMap::new(),
+            touched: true,
             details: true,
             inventory: true,
             late: false,
@@ -195,10 +198,18 @@ impl Node {
             {
                 break;
             }
+            let wake = matches!(event, Event::Wake);
             node.handle(event);
-            node.advance();
+            if wake || std::mem::take(&mut node.touched) {
+                node.advance();
+            }
         }
         node.output
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        self.touched = true;
+        self.judge.observe(observation);
     }
 
     fn schedule(&mut self, at: MonoTime, event: Event) {
@@ -208,7 +219,7 @@ impl Node {
 
     fn source(&mut self, source: SourceName, state: SourceState) {
         let report = SourceReport { source, at: self.now, state, detail: "".into() };
-        self.judge.observe(Observation::Source(report));
+        self.observe(Observation::Source(report));
     }
 
     fn advance(&mut self) {
@@ -274,12 +285,12 @@ impl Node {
                     sweep_complete: true,
                     late: std::mem::take(&mut self.late),
                 });
-                self.judge.observe(Observation::Ping(ping));
+                self.observe(Observation::Ping(ping));
                 if let Some(ended) = ended {
                     self.schedule(self.now, Event::RoundEnd(ended));
                 }
             }
-            Event::RoundEnd(round) => self.judge.observe(Observation::RoundEnded(round)),
+            Event::RoundEnd(round) => self.observe(Observation::RoundEnded(round)),
             Event::Pd => {
                 let took = Duration::from_millis(5);
                 let report = self.pd_report(self.now, self.now + took);
@@ -287,7 +298,7 @@ impl Node {
             }
             Event::PdEnd(report) => {
                 let next = if report.list.is_some() { 10 } else { 2 };
-                self.judge.observe(Observation::Pd(report));
+                self.observe(Observation::Pd(report));
                 self.schedule(self.now + Duration::from_secs(next), Event::Pd);
             }
             Event::Dns => {
@@ -297,14 +308,14 @@ impl Node {
             Event::Reading => {
                 let counts = std::mem::take(&mut self.counts);
                 if !counts.is_empty() {
-                    self.judge.observe(Observation::Attempts { at: self.now, counts });
+                    self.observe(Observation::Attempts { at: self.now, counts });
                 }
                 self.schedule(self.now + READING, Event::Reading);
             }
             Event::Sample { repeat } => {
                 if self.inventory {
                     let sample = self.sample();
-                    self.judge.observe(Observation::Inventory(sample));
+                    self.observe(Observation::Inventory(sample));
                 }
                 if repeat {
                     let interval = self.script.setting("inventory_interval", 15.0);
@@ -424,7 +435,7 @@ impl Node {
                 let state = states.into_iter().find(|state| state.as_str() == step.word(2)).unwrap();
                 self.source(name, state);
             }
-            "loss" => self.judge.observe(Observation::Loss(Loss {
+            "loss" => self.observe(Observation::Loss(Loss {
                 source: SourceName::Kernel,
                 at: self.now,
                 lost: step.number(2),
@@ -441,7 +452,7 @@ impl Node {
     }
 
     fn list(&mut self) {
-        self.judge.observe(Observation::Pods { at: self.now, pods: self.pods.clone() });
+        self.observe(Observation::Pods { at: self.now, pods: self.pods.clone() });
     }
 
     fn restart(&mut self, away: Duration) {

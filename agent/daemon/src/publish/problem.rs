@@ -7,6 +7,9 @@ use serde::Serialize;
 /// Longest piece of a request that an answer repeats, in bytes.
 const QUOTE: usize = 80;
 
+/// Room for a readiness answer without growing, in bytes.
+const TYPICAL_BODY: usize = 768;
+
 /// Why a request has no other answer. `detail` is one sentence; on the probe side it names nothing but what the caller
 /// sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +55,10 @@ impl IntoResponse for Problem {
 
 /// A response that no cache may keep. `value` is one of this crate's own types, none of which can fail to serialize.
 pub(crate) fn json(status: StatusCode, content_type: &'static str, value: &impl Serialize) -> Response {
-    let Ok(body) = serde_json::to_vec(value) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let mut body = Vec::with_capacity(TYPICAL_BODY);
+    if serde_json::to_writer(&mut body, value).is_err() {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    }
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();

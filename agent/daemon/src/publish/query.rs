@@ -1,19 +1,34 @@
 //! Strict query strings: an unknown key is a mistake that must not pass for an answer.
 
 use super::problem::{Problem, quote};
-use axum::extract::{Query, rejection::QueryRejection};
-use std::collections::BTreeMap;
+use axum::extract::{FromRequestParts, Query};
+use http::request::Parts;
+use std::{collections::BTreeMap, convert::Infallible};
 
-/// The pairs of a query string, as they were sent.
-pub(crate) type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
+/// The pairs of a query string, as they were sent, or why it cannot be read. Most requests have none, and cost nothing.
+#[derive(Debug)]
+pub(crate) struct Pairs(Result<Vec<(String, String)>, String>);
+
+impl<S: Sync> FromRequestParts<S> for Pairs {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        if parts.uri.query().is_none_or(str::is_empty) {
+            return Ok(Self(Ok(Vec::new())));
+        }
+        Ok(Self(match Query::try_from_uri(&parts.uri) {
+            Ok(Query(pairs)) => Ok(pairs),
+            Err(error) => Err(error.body_text()),
+        }))
+    }
+}
 
 /// The values of `known` keys.
 ///
 /// # Errors
 /// A problem for a key that is not known, one given twice, or a string that cannot be decoded.
 pub(crate) fn parse(pairs: Pairs, known: &[&'static str]) -> Result<BTreeMap<&'static str, String>, Problem> {
-    let Query(pairs) = pairs
-        .map_err(|error| Problem::bad_request(format!("the query string cannot be read: {}", error.body_text())))?;
+    let pairs = pairs.0.map_err(|error| Problem::bad_request(format!("the query string cannot be read: {error}")))?;
     let mut values = BTreeMap::new();
     for (key, value) in pairs {
         let Some(name) = known.iter().find(|name| **name == key) else {

@@ -6,6 +6,7 @@
 //! request: who opens connections and says nothing cannot keep a probe out.
 
 pub mod bind;
+mod body;
 pub mod connections;
 mod unix;
 
@@ -14,15 +15,18 @@ pub use connections::Counters;
 
 use axum::{Router, body::Body};
 use bind::Stream;
-use connections::{Connections, Place};
-use http::Request;
+use connections::{Connections, Place, Word};
+use http::{Request, Version};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
 };
 use std::{io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
-use tokio::task::{JoinError, JoinSet};
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
@@ -30,8 +34,9 @@ use tower::Service as _;
 #[expect(clippy::disallowed_methods, reason = "a test awaits its own tasks")]
 mod tests;
 
-/// Time for a client to send the headers of a request, and how long a connection may stay without one.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a connection may stay without a request in progress; between one and two such periods once there was one. A
+/// request is in progress from its last header on, so this bounds slow headers and slow readers of answers, too.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How often a silent HTTP/2 peer is asked whether it still lives, and how long it may take to say so.
 const HTTP2_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -87,7 +92,7 @@ pub async fn serve(bound: Bound, router: Router, shutdown: CancellationToken) ->
             accepted = bound.accept() => match accepted {
                 Ok((stream, peer)) => {
                     let place = connections.enter();
-                    tasks.spawn(connection(stream, peer, router.clone(), place, shutdown.clone()));
+                    tasks.spawn(connection(stream, peer, router.clone(), place));
                 }
                 Err(error) if is_of_the_client(&error) => {}
                 Err(error) => {
@@ -100,6 +105,7 @@ pub async fn serve(bound: Bound, router: Router, shutdown: CancellationToken) ->
     }
     let key = bound.key();
     drop(bound);
+    connections.drain();
     let ended = async {
         while let Some(ended) = tasks.join_next().await {
             told(key, ended);
@@ -125,16 +131,18 @@ fn is_of_the_client(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-async fn connection(stream: Stream, peer: Peer, router: Router, place: Place, shutdown: CancellationToken) {
+async fn connection(stream: Stream, peer: Peer, router: Router, place: Place) {
     let service = service_fn(|request: Request<Incoming>| {
-        place.used();
+        let open = place.open(request.version() == Version::HTTP_2);
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
         // A router is always ready.
-        router.clone().call(request)
+        let answer = router.clone().call(request);
+        async move { answer.await.map(|response| body::hold(response, open)) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEADER_BYTES as usize);
+    // No timer for HTTP/1: hyper would set one for each request, which shows in the rate of requests. `look` does its work.
+    builder.http1().max_buf_size(HEADER_BYTES as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -143,10 +151,8 @@ async fn connection(stream: Stream, peer: Peer, router: Router, place: Place, sh
         .max_concurrent_streams(HTTP2_STREAMS)
         .max_header_list_size(HEADER_BYTES);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    // hyper's own time-out begins with the first byte that tells the protocol; this one with the connection.
-    let mut first_request = pin!(tokio::time::sleep(HEADER_TIMEOUT));
-    let mut waiting = true;
-    let mut draining = false;
+    let mut look = tokio::time::interval_at(Instant::now() + REQUEST_TIMEOUT, REQUEST_TIMEOUT);
+    let mut seen = 0;
     loop {
         tokio::select! {
             biased;
@@ -156,16 +162,14 @@ async fn connection(stream: Stream, peer: Peer, router: Router, place: Place, sh
                 }
                 return;
             }
-            () = place.evicted() => return,
-            () = &mut first_request, if waiting => {
-                if place.unused() {
+            word = place.told() => match word {
+                Word::Leave => return,
+                Word::Drain => connection.as_mut().graceful_shutdown(),
+            },
+            _ = look.tick() => {
+                if place.idle_since(&mut seen) {
                     return;
                 }
-                waiting = false;
-            }
-            () = shutdown.cancelled(), if !draining => {
-                draining = true;
-                connection.as_mut().graceful_shutdown();
             }
         }
     }

@@ -96,7 +96,7 @@ impl Node {
                     Name::Nx => Err(NameFailure::NoSuchName),
                     Name::Silent => Err(NameFailure::NoAnswer),
                 };
-                self.judge.observe(Observation::Name(NameReport { target, at: self.now, v6, answer }));
+                self.observe(Observation::Name(NameReport { target, at: self.now, v6, answer }));
             }
         }
     }

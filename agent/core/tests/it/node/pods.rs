@@ -39,7 +39,7 @@ impl Node {
 
     pub(super) fn detail(&mut self, connection: &Connection, what: ConnectionChange) {
         if self.details {
-            self.judge.observe(Observation::Connection(ConnectionEvent {
+            self.observe(Observation::Connection(ConnectionEvent {
                 at: self.now,
                 socket: SocketId(connection.id),
                 owner: Self::owner(connection.cgroup),
