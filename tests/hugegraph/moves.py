@@ -64,15 +64,23 @@ def replaced_replicated(how: str) -> Callable[[Stage], None]:
 
 def roll(stage: Stage) -> None:
     """All Stores restarted one after the other on new addresses, under load: the resolving Server never leaves."""
+    answered = []
     for name in stage.stores:
-        since = _move(stage, name, "term")
+        moved = time.time()
+        answered.append(_move(stage, name, "term"))
         stage.cluster.wait(name)
         stage.hold(20)
-    _resolving_server(stage, since)
-    stage.hold(WINDOW / 2)
+    _resolving_server(stage, answered[-1])
+    left = stage.until("server0 taken out", lambda row: row.pods["server0"].reason == "StaleTransport", CONFIRM + BACKOFF)
+    stage.within("server0: confirmed after the first successor's first answer", left and left - answered[0], CONFIRM + BACKOFF)
+    again = stage.do("server0 restarted", lambda: stage.restart("server0"))
+    stage.calm_again(60)
+    ready = stage.poller.first("server0", 200, again)
+    stage.within("server0: ready again after its restart began", ready and ready - again, 20)
+    stage.transitions("server0", 2)
     for name in ("node", "server1"):
         stage.transitions(name, 0)
-    stage.agreement("server0 reaches no Store any more once all have moved", allowed=120)
+    stage.agreement("server0 reaches no Store once all have moved, until passive evidence is confirmed", allowed=5, counted_until=moved)
 
 
 def pd_roll(stage: Stage) -> None:

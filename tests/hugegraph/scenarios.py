@@ -140,7 +140,7 @@ def store_killed(stage: Stage) -> None:
     stage.hold(30)
     stage.finding("StoreDown", stage.servers, begun)
     stage.do("store1 started", lambda: (stage.cluster.start("store1"), stage.cluster.wait("store1")))
-    _calm_again(stage, 150)
+    stage.calm_again(150)
     _no_transitions(stage)
     stage.agreement("one partition in three is away, one replica", allowed=2)
 
@@ -155,7 +155,7 @@ def store_frozen(stage: Stage) -> None:
     stage.hold(45)
     stage.finding("StoreHung", stage.servers, begun)
     stage.do(f"{victim} thawed", lambda: stage.cluster.thaw(victim))
-    _calm_again(stage, 60)
+    stage.calm_again(60)
     _no_transitions(stage)
     stage.agreement("the frozen Store's partitions hang, one replica", allowed=2)
 
@@ -168,7 +168,7 @@ def stores_frozen(stage: Stage) -> None:
     lost = stage.poller.first("node", 503, frozen)
     stage.within("node: 503 after the freeze", lost and lost - frozen, 4.3)
     thawed = stage.do("all Stores thawed", lambda: [stage.cluster.thaw(name) for name in stage.stores])
-    _calm_again(stage, 60)
+    stage.calm_again(60)
     again = stage.poller.first("node", 200, thawed)
     stage.within("node: 200 after the thaw", again and again - thawed, 1.3)
     stage.transitions("node", 2)
@@ -202,7 +202,7 @@ def server_restarted(stage: Stage) -> None:
     stage.do("server0 killed", lambda: stage.cluster.kill("server0"))
     stage.hold(2)
     stage.do("server0 started", lambda: (stage.cluster.start("server0"), stage.cluster.wait("server0")))
-    _calm_again(stage, 60)
+    stage.calm_again(60)
     _no_transitions(stage)
 
 
@@ -240,18 +240,6 @@ def agent_in_fault(stage: Stage) -> None:
     stage.agreement("the agent is away for some seconds, and young for some more", allowed=4)
 
 
-def _calm_again(stage: Stage, limit: float) -> None:
-    calm = stage.until("all well again", lambda row: stage.calm(row), limit)
-    stage.check("all well again", f"within {limit:.0f} s", "yes" if calm else _unwell(stage), calm is not None)
-
-
-def _unwell(stage: Stage) -> str:
-    row = stage.timeline.latest()
-    return f"node {row.node.text()}; " + "; ".join(
-        f"{name} {pod.text()} [{', '.join(pod.findings)}] REST {stage.oracle.at(name, row.at - 1).state()}"
-        for name, pod in row.pods.items())
-
-
 def _no_transitions(stage: Stage) -> None:
     stage.transitions("node", 0)
     for name in stage.servers:
@@ -267,7 +255,7 @@ ALL = [
     Scenario("pd-to-zero", pd_to_zero, 100),
     Scenario("server-restarted", server_restarted, 40),
     Scenario("agent-restarted", agent_restarted, 50),
-    Scenario("agent-in-fault", agent_in_fault, 60, awaits="the state file"),
+    Scenario("agent-in-fault", agent_in_fault, 60),
     Scenario("pd-roll", moves.pd_roll, 80),
     Scenario("store-replaced-quick", moves.replaced("kill", 15, 45), 270, overrides=moves.QUICK),
     Scenario("store-replaced-kill", moves.replaced("kill"), 480, short=False),

@@ -98,6 +98,11 @@ class Stage:
         self.timeline.note(f"{text}: not within {limit:.0f} s")
         return None
 
+    def calm_again(self, limit: float) -> None:
+        """Expects that agent and clients say within `limit` seconds that all is well."""
+        found = self.until("all well again", self.calm, limit)
+        self.check("all well again", f"within {limit:.0f} s", "yes" if found else self._unwell(), found is not None)
+
     def leaders(self) -> dict[str, int]:
         """How many partitions each Store leads, by its own word."""
         counts = {}
@@ -159,6 +164,12 @@ class Stage:
                        allowed is None or len(counted) <= allowed)
 
     # Inside
+
+    def _unwell(self) -> str:
+        row = self.timeline.latest()
+        return f"node {row.node.text()}; " + "; ".join(
+            f"{name} {pod.text()} [{', '.join(pod.findings)}] REST {self.oracle.at(name, row.at - 1).state()}"
+            for name, pod in row.pods.items())
 
     def _heal(self) -> None:
         for name in self.cluster.settings.parts():
