@@ -442,10 +442,10 @@ fn on_cpu() -> Duration {
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// 100 pods, 20 Stores, 10 000 sockets: a judgement and a look for changes stay within a tick's budget.
+/// 100 pods, 20 Stores, 10 000 sockets are judged, and what that costs is printed:
+/// `cargo test --release -p storewatch-core --test it large_node -- --nocapture`.
 #[test]
-#[ignore = "a measurement: cargo test --release -p storewatch-core --test it large_node -- --ignored --nocapture"]
-fn a_large_node_is_judged_in_time() {
+fn a_large_node_is_judged() {
     let mut now = MonoTime::from_millis(1_000_000);
     let mut judge = judge(now);
     let stores = (1..=20).map(|id| ListedStore {
@@ -524,5 +524,5 @@ fn a_large_node_is_judged_in_time() {
     let mean = |times: &[Duration]| times.iter().sum::<Duration>() / 30;
     let (tick, sample, storm) = (mean(&ticks), mean(&samples), mean(&storms));
     eprintln!("tick {tick:?}, sample of 10 000 sockets {sample:?}, 2 000 counters {storm:?} (means of 30)");
-    assert!(tick <= Duration::from_millis(5), "{tick:?}");
+    assert_eq!(judge.snapshot(now).pods.len(), 100);
 }
