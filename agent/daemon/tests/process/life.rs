@@ -36,18 +36,25 @@ fn it_starts_answers_everywhere_drains_and_leaves_nothing() {
 #[test]
 fn a_second_signal_aborts() {
     let storage = Storage::start();
-    let mut daemon = Daemon::start(&storage);
-    daemon.until("/livez", |code, _| code == 200);
-    // A request that never ends keeps the draining open.
-    let mut stuck = TcpStream::connect(("127.0.0.1", daemon.probe)).unwrap();
-    stuck.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nX-Half").unwrap();
-    daemon.signal(Signal::SIGTERM);
-    while TcpStream::connect(("127.0.0.1", daemon.probe)).is_ok() {
-        std::thread::yield_now();
-    }
-    daemon.signal(Signal::SIGTERM);
-    let status = daemon.ended();
-    assert_eq!(status.code(), Some(1), "{}", daemon.log());
+    // The half request must have been read before the first signal, and nothing outside says when: then the agent has ended
+    // in order before the second one.
+    let aborted = (0..5).any(|_| {
+        let mut daemon = Daemon::start(&storage);
+        daemon.until("/livez", |code, _| code == 200);
+        // A request that never ends keeps the draining open.
+        let mut stuck = TcpStream::connect(("127.0.0.1", daemon.probe)).unwrap();
+        stuck.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nX-Half").unwrap();
+        daemon.until("/livez", |code, _| code == 200);
+        daemon.signal(Signal::SIGTERM);
+        while TcpStream::connect(("127.0.0.1", daemon.probe)).is_ok() {
+            std::thread::yield_now();
+        }
+        daemon.signal(Signal::SIGTERM);
+        let code = daemon.ended().code();
+        assert!(matches!(code, Some(0 | 1)), "{code:?}: {}", daemon.log());
+        code == Some(1) && daemon.log().contains("second signal")
+    });
+    assert!(aborted, "in five tries no second signal aborted");
 }
 
 #[test]
