@@ -94,6 +94,8 @@ pub(crate) struct Assessment {
     findings: Vec<Finding>,
     /// It rests on evidence of this run.
     live: bool,
+    /// The base is the verdict before, until a sample has come that may excuse the pod.
+    waits: bool,
     carried: bool,
     evidence_at: Option<MonoTime>,
     pub(crate) wake: Option<MonoTime>,
@@ -224,7 +226,7 @@ impl Pod {
     ) {
         let World { now, policy, .. } = *world;
         let mut reason = assessment.base;
-        let mut carried = false;
+        let mut carried = assessment.waits && self.verdict.carried;
         // A verdict on passive evidence lives in its latch, which the guard watches; the others stand by themselves.
         let passive = matches!(self.verdict.reason, Reason::PodCannotReachStores | Reason::StaleTransport);
         let keeps_prior = !assessment.live && self.restored && !passive;
@@ -250,9 +252,10 @@ impl Pod {
         if reason.status() == Status::Unknown && keeps_prior {
             reason = self.verdict.reason;
             carried = true;
-        } else if reason.status() != Status::Unknown {
+        } else if reason.status() != Status::Unknown && !assessment.waits {
             self.restored = false;
         }
+        let stays = assessment.waits && reason == self.verdict.reason;
         if reason != self.verdict.reason {
             let message = self.message(reason, cluster);
             log.push(
@@ -265,7 +268,7 @@ impl Pod {
             *count = count.saturating_add(1);
             self.verdict = crate::cluster::verdict(reason, message, now);
         }
-        if !carried {
+        if !carried && !stays {
             self.verdict.message = self.message(reason, cluster);
         }
         self.verdict.carried = carried;

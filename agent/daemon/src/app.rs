@@ -7,6 +7,7 @@ use crate::{
     observe::{self, ObservationSender},
     publish::{
         self, Publication,
+        metrics::ProgramSeconds,
         serve::{Bound, serve},
     },
     requests::{self, ClusterRequests, KernelRequests},
@@ -22,7 +23,6 @@ use crate::{
 };
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::future::BoxFuture;
-use prometheus_client::registry::Registry;
 use std::{process::ExitCode, sync::Arc, time::Duration};
 use storewatch_core::{
     judge::Judge,
@@ -30,6 +30,10 @@ use storewatch_core::{
 };
 use storewatch_hugegraph::resolve::Resolver;
 use tokio_util::sync::CancellationToken;
+
+/// How long `/readyz` says that the agent drains before the listeners close: a few requests' time, so that whoever asks
+/// often sees it, and short enough that nobody waits for it at an update.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// How long the publishers may take to end once the agent drains; requests in flight are answered from memory.
 const DRAIN: Duration = Duration::from_secs(8);
@@ -44,7 +48,7 @@ pub async fn run(config: Config) -> Result<ExitCode> {
     let mut signals = Signals::install().context("cannot install signal handlers")?;
     // Every port is taken before any work begins, so that a second agent fails at once and changes nothing.
     let listeners = Listeners::bind(&config).await?;
-    let drain = CancellationToken::new();
+    let draining = CancellationToken::new();
     let stop = CancellationToken::new();
     let mut tasks = Tasks::default();
 
@@ -52,11 +56,13 @@ pub async fn run(config: Config) -> Result<ExitCode> {
     let mut judge = Judge::new(settings, clock::now());
     let recorder = restore(&mut tasks, &config, &mut judge);
     let (publisher, publication) =
-        publish::channel(Arc::new(judge.snapshot(clock::now())), config.verdict.on_unknown, drain.clone());
+        publish::channel(Arc::new(judge.snapshot(clock::now())), config.verdict.on_unknown, draining.clone());
     let (observations, receiver) = observe::channel();
     let (sender, clusters, kernel) = requests::channel(config.clusters.len());
 
-    start_sources(&mut tasks, &config, &observations, clusters, kernel, &stop)?;
+    let source = open_kernel(&config)?;
+    let programs = source.handle();
+    start_sources(&mut tasks, &config, &observations, clusters, (source, kernel), &stop)?;
     drop(observations);
     let wiring = Wiring { observations: receiver, requests: sender, publisher, recorder };
     let engine_stop = stop.clone();
@@ -64,23 +70,27 @@ pub async fn run(config: Config) -> Result<ExitCode> {
         engine::run(judge, wiring, engine_stop).await;
         Ok(())
     });
-    listeners.serve(&mut tasks, &publication, &drain);
+    listeners.serve(&mut tasks, &publication, Box::new(move || programs.program_seconds()), &stop);
     tracing::info!(node = %config.node, version = env!("CARGO_PKG_VERSION"), "running");
 
-    let code = tokio::select! {
+    let (code, farewell) = tokio::select! {
         signal = signals.next() => {
             tracing::info!(signal, "draining");
-            ExitCode::SUCCESS
+            (ExitCode::SUCCESS, FAREWELL)
         }
         ended = tasks.ended() => {
             let Some(ended) = ended else { bail!("no task is left") };
             let why = ended.result.err().map_or_else(|| "it returned".to_owned(), |error| format!("{error:#}"));
             tracing::error!(task = ended.name, why, "a task that must not end has ended");
-            ExitCode::FAILURE
+            (ExitCode::FAILURE, Duration::ZERO)
         }
     };
-    drain.cancel();
-    stop.cancel();
+    draining.cancel();
+    let end = async {
+        tokio::time::sleep(farewell).await;
+        stop.cancel();
+        while tasks.ended().await.is_some() {}
+    };
     tokio::select! {
         signal = signals.next() => {
             tracing::warn!(signal, running = ?tasks.running(), "second signal: aborting");
@@ -91,7 +101,7 @@ pub async fn run(config: Config) -> Result<ExitCode> {
             tasks.abort_all();
             Ok(code)
         }
-        () = async { while tasks.ended().await.is_some() {} } => {
+        () = end => {
             tracing::info!("ended");
             Ok(code)
         }
@@ -116,7 +126,7 @@ fn start_sources(
     config: &Config,
     observations: &ObservationSender,
     clusters: Vec<ClusterRequests>,
-    requests: KernelRequests,
+    (kernel, requests): (KernelSource, KernelRequests),
     stop: &CancellationToken,
 ) -> Result<()> {
     let mut observe = |name, source: BoxFuture<'static, Result<()>>| {
@@ -131,7 +141,6 @@ fn start_sources(
         timeout: config.ping.timeout,
         max_stores_per_round: usize::try_from(config.ping.max_stores_per_round)?,
     };
-    let kernel = open_kernel(config)?;
     observe("kernel source", Box::pin(kernel.run(observations.clone(), requests)));
 
     let names = Arc::new(Names::default());
@@ -204,21 +213,27 @@ impl Listeners {
         })
     }
 
-    fn serve(self, tasks: &mut Tasks, publication: &Publication, drain: &CancellationToken) {
+    fn serve(
+        self,
+        tasks: &mut Tasks,
+        publication: &Publication,
+        programs: Box<ProgramSeconds>,
+        stop: &CancellationToken,
+    ) {
         let bound = [Some(&self.probe), self.metrics.as_ref(), self.admin.as_ref(), self.admin_socket.as_ref()];
         let counters = bound.into_iter().flatten().map(|bound| (bound.key(), bound.counters())).collect();
         if let Some(metrics) = self.metrics {
-            let router = publish::metrics::router(publication.clone(), Registry::default(), counters);
-            tasks.spawn("metrics listener", serve(metrics, router, drain.clone()));
+            let router = publish::metrics::router(publication.clone(), counters, programs);
+            tasks.spawn("metrics listener", serve(metrics, router, stop.clone()));
         }
         if let Some(admin) = self.admin {
             // A browser on this machine can be made to send requests here; the socket is out of its reach.
             let router = publish::admin::loopback_router(publication.clone());
-            tasks.spawn("admin listener", serve(admin, router, drain.clone()));
+            tasks.spawn("admin listener", serve(admin, router, stop.clone()));
         }
         if let Some(socket) = self.admin_socket {
-            tasks.spawn("admin socket", serve(socket, publish::admin::router(publication.clone()), drain.clone()));
+            tasks.spawn("admin socket", serve(socket, publish::admin::router(publication.clone()), stop.clone()));
         }
-        tasks.spawn("probe listener", serve(self.probe, publish::probe::router(publication.clone()), drain.clone()));
+        tasks.spawn("probe listener", serve(self.probe, publish::probe::router(publication.clone()), stop.clone()));
     }
 }

@@ -42,6 +42,11 @@ impl Cluster {
         match reason {
             // The first answer decides before the first round is over.
             Reason::StoreAnswering if asked == 0 => "a store answered".into(),
+            // Between the first failed round and the last that the threshold allows.
+            Reason::StoreAnswering if self.answering() == 0 => format!(
+                "none of {asked} stores answered the last round; {} such rounds in a row so far",
+                self.rounds.failed()
+            ),
             Reason::StoreAnswering => format!("{} of {asked} stores answered", self.answering()),
             Reason::NoStoreAnswers => format!("0 of {asked} stores answered"),
             Reason::NoStoreRegistered => "PD lists no store".into(),

@@ -29,6 +29,7 @@ impl Pod {
             suspicions: BTreeSet::new(),
             findings: Vec::new(),
             live: true,
+            waits: false,
             carried: false,
             evidence_at: None,
             wake: None,
@@ -122,6 +123,7 @@ impl Pod {
             && now < ended + INVENTORY_WAIT
         {
             out.wake = Some(ended + INVENTORY_WAIT);
+            out.waits = true;
             return self.verdict.reason;
         }
         Reason::NoStoreAnswers

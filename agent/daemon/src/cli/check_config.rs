@@ -22,14 +22,19 @@ fn complaint(mistakes: &Mistakes) -> Failure {
     Failure::mistakes(lines)
 }
 
-/// Prints the effective configuration; as comments what of it this build does not do yet, and the mistakes of the pod
-/// list, which may change while the agent runs.
+/// Prints the effective configuration, and as comments what of it this build does not do yet; or all mistakes, those of the
+/// pod list that it names included. A pod list that is not there yet is none: it may come while the agent runs.
 pub(super) fn run(args: &ConfigArgs, output: Output, out: &mut dyn io::Write) -> Result<ExitCode, Failure> {
     let result = read(args);
+    if let Ok(config) = &result {
+        let lines = crate::source::pods::mistakes(config);
+        if !lines.is_empty() {
+            return pod_list(lines, output, out);
+        }
+    }
     match (output, result) {
         (Output::Table, Ok(config)) => {
-            let notes = not_offered(&config).into_iter().chain(crate::source::pods::mistakes(&config));
-            let notes: String = notes.map(|note| format!("# {note}\n")).collect();
+            let notes: String = not_offered(&config).into_iter().map(|note| format!("# {note}\n")).collect();
             print(&format!("{notes}{}", config.to_yaml()), out)?;
         }
         (Output::Json, Ok(config)) => print(&format!("{:#}\n", config.to_json()), out)?,
@@ -46,6 +51,18 @@ pub(super) fn run(args: &ConfigArgs, output: Output, out: &mut dyn io::Write) ->
         }
     }
     Ok(Exit::Done.into())
+}
+
+/// The mistakes of the pod list: its lines name file, line and key themselves.
+fn pod_list(lines: Vec<String>, output: Output, out: &mut dyn io::Write) -> Result<ExitCode, Failure> {
+    match output {
+        Output::Table => Err(Failure::mistakes(lines)),
+        Output::Json => {
+            let list: Vec<_> = lines.iter().map(|line| json!({"key": "pods.file", "rule": line})).collect();
+            print(&format!("{:#}\n", json!({ "mistakes": list })), out)?;
+            Ok(Exit::Wrong.into())
+        }
+    }
 }
 
 /// What is configured rightly and not offered by this build.

@@ -51,7 +51,9 @@ pub(super) fn show(snapshot: &Snapshot, style: Style) -> String {
     let answering = snapshot.stores.iter().filter(|store| store.answering == Some(true)).count();
     text.push('\n');
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<10} {value}\n"));
-    line("Pods", format!("{ready} of {} ready", snapshot.pods.len()));
+    let unknown = snapshot.pods.iter().filter(|pod| pod.status == "Unknown").count();
+    let doubt = if unknown > 0 { format!(", {unknown} Unknown") } else { String::new() };
+    line("Pods", format!("{ready} of {} ready{doubt}", snapshot.pods.len()));
     line("Stores", format!("{answering} of {} answer", snapshot.stores.len()));
     line("PD", pd(&snapshot.pd));
     if !readiness.findings.is_empty() {

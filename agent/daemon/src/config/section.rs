@@ -136,7 +136,10 @@ impl<'a> Section<'a> {
 
     /// The node of `name`, if there is one.
     pub(crate) fn get(&self, name: &'static str) -> Option<&'a Node> {
-        self.known.borrow_mut().push(name);
+        let mut known = self.known.borrow_mut();
+        if !known.contains(&name) {
+            known.push(name);
+        }
         self.entries.iter().rev().find(|entry| entry.key == name).map(|entry| &entry.node)
     }
 

@@ -15,18 +15,22 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use prometheus_client::{encoding::text, registry::Registry};
 use std::sync::Arc;
 
+pub use collector::ProgramSeconds;
+
 #[cfg(test)]
 mod tests;
 
-/// The router of the metrics listener. `registry` may hold what other parts of the agent count; `listeners` are those whose
-/// connections are counted, by their key in the configuration.
+/// The router of the metrics listener. `listeners` are those whose connections are counted, by their key in the
+/// configuration; `programs` is asked at each scrape.
 pub fn router(
     publication: Publication,
-    mut registry: Registry,
     listeners: Vec<(&'static str, Arc<Counters>)>,
+    programs: Box<ProgramSeconds>,
 ) -> Router {
+    let mut registry = Registry::default();
     registry.register_collector(Box::new(collector::SnapshotCollector::new(publication)));
     registry.register_collector(Box::new(collector::ListenerCollector::new(listeners)));
+    registry.register_collector(Box::new(collector::ProgramCollector(programs)));
     Router::new()
         .route("/metrics", get(metrics))
         .method_not_allowed_fallback(problem::unknown_method)

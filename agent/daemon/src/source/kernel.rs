@@ -463,6 +463,13 @@ impl KernelHandle {
         self.0.totals.as_ref().map(Totals::stats)
     }
 
+    /// Time spent in each program so far; `None` while the kernel does not measure it, or nothing is loaded.
+    pub fn program_seconds(&self) -> Option<Vec<(String, Duration)>> {
+        let measured = std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").is_ok_and(|on| on.trim() != "0");
+        let stats = measured.then(|| self.stats()).flatten()?;
+        Some(stats.programs.into_iter().map(|program| (program.name, program.run_time)).collect())
+    }
+
     /// How many sockets the programs remember at this moment; `None` when nothing is loaded or the maps cannot be read.
     pub fn occupancy(&self) -> Option<Occupancy> {
         let control = self.control()?;

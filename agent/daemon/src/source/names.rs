@@ -239,7 +239,10 @@ impl Names {
     fn state(&self) -> (SourceState, String) {
         let entries = self.entries();
         if entries.is_empty() {
-            return (SourceState::Absent, "every address is given literally: there is no name to look up".to_owned());
+            return (
+                SourceState::Absent,
+                "there is no name to look up: every address known so far is given literally".to_owned(),
+            );
         }
         let failing: Vec<_> = entries.iter().filter_map(|(host, entry)| Some((host, entry.failed.as_ref()?))).collect();
         if failing.is_empty() {

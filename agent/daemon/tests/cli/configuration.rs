@@ -33,14 +33,27 @@ fn what_this_build_does_not_offer_is_told_and_no_mistake() {
 }
 
 #[test]
-fn mistakes_of_the_pod_list_are_told_too() {
+fn mistakes_of_the_pod_list_are_mistakes_and_a_missing_list_is_none() {
     let (folder, path) = folder_with("c.yaml", "hugegraph: {stores: [\"s:1\"]}\npods: {source: file}\n");
     let pods = folder.path().join("pods.yaml");
+    let check = |output: &str| {
+        let set = format!("pods.file={}", shown(&pods));
+        storewatch(&["check-config", "--config", &path, "-o", output, "--set", &set], &[])
+    };
+    assert_eq!(check("table").code, Some(0), "it may come later");
+    std::fs::create_dir(&pods).unwrap();
+    let ended = check("table");
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.err.starts_with(&format!("{}: ", shown(&pods))), "{}", ended.err);
+    std::fs::remove_dir(&pods).unwrap();
     std::fs::write(&pods, "- {namespace: a, name: b, uid: c, pid: 1, color: red}\n").unwrap();
-    let ended = storewatch(&["check-config", "--config", &path, "--set", &format!("pods.file={}", shown(&pods))], &[]);
-    assert_eq!(ended.code, Some(0));
-    let first = ended.out.lines().next().unwrap();
-    assert!(first.starts_with(&format!("# {}:1: [0].color: unknown key", shown(&pods))), "{first}");
+    let ended = check("table");
+    assert_eq!((ended.code, &*ended.out), (Some(2), ""));
+    assert!(ended.err.starts_with(&format!("{}:1: [0].color: unknown key", shown(&pods))), "{}", ended.err);
+    let ended = check("json");
+    assert_eq!(ended.code, Some(2));
+    let answer: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(answer["mistakes"][0]["key"], "pods.file", "{answer}");
 }
 
 #[test]

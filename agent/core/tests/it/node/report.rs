@@ -61,6 +61,8 @@ impl Node {
             // Served without authentication: no address, no host.
             let message = &verdict.message;
             assert!(!message.contains("10.0.") && !message.contains("store-"), "{message}");
+            let silent = message.starts_with("0 of ");
+            assert!(!silent || verdict.status == Status::NotReady, "{}: {:?}: {message}", self.time(), verdict.reason);
             let held = |other: &&PodView| {
                 other.record.uid != pod.record.uid
                     && other.record.workload == pod.record.workload

@@ -3,9 +3,9 @@
 use super::family::{Family, Labels, encode_info};
 use crate::publish::{Publication, dto::pod::OTHER, serve::Counters};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 use storewatch_core::{
-    snapshot::{ClusterView, Histogram, KernelCounters, PodTargetView, PodView, Snapshot},
+    snapshot::{ClusterView, Dropped, Histogram, KernelCounters, PodTargetView, PodView, Snapshot},
     source::SourceState,
     time::MonoTime,
 };
@@ -28,7 +28,8 @@ impl Collector for SnapshotCollector {
         pods(&snapshot, &mut encoder)?;
         connections(&snapshot, &mut encoder)?;
         clusters(&snapshot, &mut encoder)?;
-        kernel(&snapshot.kernel, &mut encoder)?;
+        kernel(&snapshot, &mut encoder)?;
+        dropped(snapshot.dropped, &mut encoder)?;
         agent(&snapshot, self.publication.now(), &mut encoder)
     }
 }
@@ -164,8 +165,8 @@ fn clusters(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Re
     leader.encode_gauge(encoder)
 }
 
-fn kernel(counters: &KernelCounters, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let KernelCounters { state, reset_received, reset_sent, retransmit, error, lost, unattributed } = *counters;
+fn kernel(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let KernelCounters { state, reset_received, reset_sent, retransmit, error, lost, unattributed } = snapshot.kernel;
     let mut events = Family::<u64>::new("storewatch_kernel_events", "Details received from the kernel");
     for (kind, count) in [
         ("state", state),
@@ -183,9 +184,29 @@ fn kernel(counters: &KernelCounters, encoder: &mut DescriptorEncoder<'_>) -> fmt
         "Details and counts on watched ports that belong to no watched pod",
     );
     strangers.add_always(Labels::new([]), unattributed);
+    let mut reasons = Family::<u64>::new(
+        "storewatch_kernel_unattributed_reasons",
+        "What storewatch_kernel_unattributed counts, by why it belongs to no watched pod",
+    );
+    for (why, count) in &snapshot.unattributed {
+        reasons.add(Labels::new([("reason", why.as_str())]), *count);
+    }
     events.encode_counter(encoder)?;
     losses.encode_counter(encoder)?;
-    strangers.encode_counter(encoder)
+    strangers.encode_counter(encoder)?;
+    reasons.encode_counter(encoder)
+}
+
+fn dropped(dropped: Dropped, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let Dropped { events, targets, pods, evidence } = dropped;
+    let mut family = Family::<u64>::new(
+        "storewatch_dropped",
+        "What did not fit into the agent's own bounded memories, by what it was",
+    );
+    for (what, count) in [("event", events), ("target", targets), ("pod", pods), ("evidence", evidence)] {
+        family.add_always(Labels::new([("what", what)]), count);
+    }
+    family.encode_counter(encoder)
 }
 
 fn agent(snapshot: &Snapshot, now: MonoTime, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -204,6 +225,33 @@ fn agent(snapshot: &Snapshot, now: MonoTime, encoder: &mut DescriptorEncoder<'_>
     age.encode_gauge(encoder)?;
     let build = Labels::new([("version", env!("CARGO_PKG_VERSION")), ("ebpf", env!("STOREWATCH_EBPF_KIND"))]);
     encode_info(encoder, "storewatch_build", "What this binary was built from", &build)
+}
+
+/// Time that each program took so far, by its name; `None` while the kernel does not measure it.
+pub type ProgramSeconds = dyn Fn() -> Option<Vec<(String, Duration)>> + Send + Sync;
+
+/// What the kernel measured of the programs.
+pub(super) struct ProgramCollector(pub(super) Box<ProgramSeconds>);
+
+impl fmt::Debug for ProgramCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProgramCollector")
+    }
+}
+
+impl Collector for ProgramCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(programs) = (self.0)() else { return Ok(()) };
+        let mut seconds = Family::<f64>::new(
+            "storewatch_kernel_program",
+            "Time spent in each program, while kernel.bpf_stats_enabled is on",
+        )
+        .in_seconds();
+        for (name, time) in programs {
+            seconds.set(Labels::new([("program", name.as_str())]), time.as_secs_f64());
+        }
+        seconds.encode_counter(&mut encoder)
+    }
 }
 
 /// What the listeners count.

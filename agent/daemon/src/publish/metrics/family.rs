@@ -2,7 +2,7 @@
 //! (`pd` for its peers) must not become two series of one name.
 
 use prometheus_client::{
-    encoding::{DescriptorEncoder, EncodeLabelSet, LabelSetEncoder, MetricEncoder},
+    encoding::{DescriptorEncoder, EncodeCounterValue, EncodeLabelSet, LabelSetEncoder, MetricEncoder},
     metrics::{MetricType, exemplar::Exemplar},
     registry::Unit,
 };
@@ -95,7 +95,9 @@ impl Family<u64> {
     pub(super) fn add_always(&mut self, labels: Labels, count: u64) {
         *self.entry(labels) += count;
     }
+}
 
+impl<V: EncodeCounterValue> Family<V> {
     pub(super) fn encode_counter(self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         if self.series.is_empty() {
             return Ok(());
@@ -103,7 +105,7 @@ impl Family<u64> {
         let unit = self.unit.as_ref();
         let mut metric = encoder.encode_descriptor(self.name, self.help, unit, MetricType::Counter)?;
         for (labels, value) in &self.series {
-            labelled(&mut metric, labels, |metric| metric.encode_counter::<Labels, _, f64>(value, None))?;
+            labelled(&mut metric, labels, |metric| metric.encode_counter::<Labels, V, f64>(value, None))?;
         }
         Ok(())
     }

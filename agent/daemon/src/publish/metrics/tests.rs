@@ -3,7 +3,9 @@ use crate::publish::testing::{Answer, FIRST_STORE, cluster, finding, published, 
 use axum::body::Body;
 use http::Request;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use storewatch_core::{
+    attribution::Unattributed,
     id::TargetKey,
     snapshot::Snapshot,
     verdict::{FindingCode, Reason},
@@ -13,8 +15,12 @@ const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 async fn scrape(snapshot: Snapshot, accept: Option<&str>) -> Answer {
+    scrape_with(snapshot, accept, Box::new(|| None)).await
+}
+
+async fn scrape_with(snapshot: Snapshot, accept: Option<&str>, programs: Box<ProgramSeconds>) -> Answer {
     let listeners = vec![("listen.probe", Arc::new(Counters::default()))];
-    let router = router(published(snapshot).1, Registry::default(), listeners);
+    let router = router(published(snapshot).1, listeners, programs);
     let mut request = Request::get("/metrics");
     if let Some(accept) = accept {
         request = request.header(header::ACCEPT, accept);
@@ -36,6 +42,7 @@ fn has(text: &str, line: &str) -> bool {
 async fn every_family_has_its_name_type_and_labels() {
     let mut snapshot = snapshot();
     snapshot.pods[0].findings = [FindingCode::PdDown, FindingCode::PdDown].map(finding).to_vec();
+    snapshot.unattributed = vec![(Unattributed::Stranger, 3)];
     let text = plain(snapshot).await;
     let store = format!("store=\"{FIRST_STORE}\"");
     let pod = "namespace=\"graph\",pod=\"server-0\"";
@@ -57,6 +64,8 @@ async fn every_family_has_its_name_type_and_labels() {
         ("kernel_events_total", "counter", "{kind=\"state\"} 7".to_owned()),
         ("kernel_events_lost_total", "counter", " 0".to_owned()),
         ("kernel_unattributed_total", "counter", " 0".to_owned()),
+        ("kernel_unattributed_reasons_total", "counter", "{reason=\"stranger\"} 3".to_owned()),
+        ("dropped_total", "counter", "{what=\"evidence\"} 0".to_owned()),
         ("source_up", "gauge", "{source=\"kernel\"} 0.0".to_owned()),
         ("snapshot_age_seconds", "gauge", " 2.0".to_owned()),
     ] {
@@ -66,6 +75,15 @@ async fn every_family_has_its_name_type_and_labels() {
     }
     assert!(has(&text, "# TYPE storewatch_build_info gauge"), "{text}");
     assert!(text.contains("storewatch_build_info{version=\""), "{text}");
+}
+
+#[tokio::test]
+async fn what_programs_cost_is_told_while_the_kernel_measures_it() {
+    let programs = || Some(vec![("tcp_retransmit_skb".to_owned(), Duration::from_millis(1500))]);
+    let text = scrape_with(snapshot(), None, Box::new(programs)).await.text;
+    assert!(has(&text, "# TYPE storewatch_kernel_program_seconds_total counter"), "{text}");
+    assert!(has(&text, "storewatch_kernel_program_seconds_total{program=\"tcp_retransmit_skb\"} 1.5"), "{text}");
+    assert!(!plain(snapshot()).await.contains("storewatch_kernel_program"));
 }
 
 #[tokio::test]
@@ -96,7 +114,6 @@ async fn what_did_not_happen_and_is_not_known_has_no_series() {
     assert!(!text.contains("storewatch_pd_has_leader"));
     assert!(!text.contains("direction=\"sent\""));
     assert!(!text.contains("outcome=\"refused\"} 0"));
-    assert!(!text.contains("storewatch_kernel_program"));
 }
 
 #[tokio::test]
@@ -204,7 +221,7 @@ async fn both_formats_are_well_formed() {
 
 #[tokio::test]
 async fn other_paths_and_queries_are_refused() {
-    let router = router(published(snapshot()).1, Registry::default(), Vec::new());
+    let router = router(published(snapshot()).1, Vec::new(), Box::new(|| None));
     for (path, status) in [
         ("/", StatusCode::NOT_FOUND),
         ("/metrics/", StatusCode::NOT_FOUND),
