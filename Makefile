@@ -24,17 +24,17 @@ test-fast: ## the inner loop: format and the tests without root
 
 # HugeGraph comes from Maven Central, cached outside the tree. HUGEGRAPH_VERSION=1.7.0 needs HUGEGRAPH_SOURCE=TREE too.
 demo-hugegraph: ## the fault on real HugeGraph parts: a Store moves, one Server asks nobody; about 5 minutes (root, Java, Maven)
-	@.ci/prepare build
+	@.ci/prepare hugegraph
 	@.ci/build
 	@tests/hugegraph/demo.py
 
 test-hugegraph: ## a real HugeGraph 1.5.0 cluster on this machine and its faults, about 15 minutes (root, Java, Maven)
-	@.ci/prepare build
+	@.ci/prepare hugegraph
 	@.ci/build
 	@tests/hugegraph/battery.py
 
 test-hugegraph-full: ## the same with the slow faults, about an hour
-	@.ci/prepare build
+	@.ci/prepare hugegraph
 	@.ci/build
 	@tests/hugegraph/battery.py --full
 

@@ -101,7 +101,7 @@ class Agent:
             "node": self.cluster.node,
             "listen": {"probe": f"[::]:{PROBE}", "metrics": f"[::]:{METRICS}", "admin": f"127.0.0.1:{ADMIN}",
                        "admin_socket": str(self.folder / "admin.sock")},
-            "hugegraph": {"pd_peers": [roles.pd_address()]},
+            "hugegraph": {"pd_peers": roles.pd_peers(self.cluster.settings)},
             "pods": {"source": "file", "file": str(self.cluster.settings.run / "pods.yaml")},
             "state_file": str(self.folder / "state.json"),
         }
