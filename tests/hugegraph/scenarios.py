@@ -221,6 +221,7 @@ def agent_in_fault(stage: Stage) -> None:
     stage.timeline.note("all Stores killed")
     stage.cluster.kill(*stage.stores)
     stage.until("node not ready", lambda row: row.node.code == 503, 10)
+    stage.hold(0.5)                         # a changed verdict is on the disk a tenth of a second later
     stage.do("agent killed", stage.agent.crash)
     again = stage.do("agent started", lambda: stage.agent.start(fresh=False))
     stage.hold(8)
