@@ -11,6 +11,7 @@ import moves
 import ping
 import quorum
 import timeline
+from agent import is_release
 from cluster import START_LIMIT
 from oracle import Load
 from settings import NAMESPACE, pod_name
@@ -43,8 +44,11 @@ def baseline(stage: Stage) -> None:
     load.close()
     stage.timeline.note("load ends")
     served = (load.good + load.bad) / (time.monotonic() - begun + 5)
-    stage.check("agent: CPU under load", "<= 1 % of a core", f"{share:.2f} % at {served:.0f} requests/s", share <= 1)
-    stage.check("agent: memory", "<= 24 MiB", f"{stage.agent.resident_mib():.1f} MiB", stage.agent.resident_mib() <= 24)
+    only = "" if is_release() else "for comparison, of a release build: "
+    stage.check("agent: CPU under load", f"{only}<= 1 % of a core", f"{share:.2f} % at {served:.0f} requests/s",
+                share <= 1 or not is_release())
+    resident = stage.agent.resident_mib()
+    stage.check("agent: memory", f"{only}<= 24 MiB", f"{resident:.1f} MiB", resident <= 24 or not is_release())
     stage.check("clients: failed requests", "0", f"{load.bad} of {load.good + load.bad}, slowest {load.slowest:.2f} s",
                 load.bad == 0)
     stage.no_transitions()
