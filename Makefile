@@ -22,21 +22,19 @@ test-fast: ## the inner loop: format and the tests without root
 	@.ci/prepare $@
 	@.ci/test fast
 
-# HugeGraph comes from Maven Central, cached outside the tree. HUGEGRAPH_VERSION=1.7.0 needs HUGEGRAPH_SOURCE=TREE too.
+# HugeGraph comes from Maven Central, cached outside the tree. HUGEGRAPH_VERSION=1.7.0 needs HUGEGRAPH_SOURCE=TREE too; ARGS
+# goes to the script (ARGS=--keep, ARGS=--help, ARGS='store-cut store-roll').
 demo-hugegraph: ## the fault on real HugeGraph parts: a Store moves, one Server asks nobody; about 5 minutes (root, Java, Maven)
-	@.ci/prepare build
-	@.ci/build
-	@tests/hugegraph/demo.py
+	@.ci/prepare hugegraph
+	@.ci/hugegraph demo $(ARGS)
 
-test-hugegraph: ## a real HugeGraph 1.5.0 cluster on this machine and its faults, about 15 minutes (root, Java, Maven)
-	@.ci/prepare build
-	@.ci/build
-	@tests/hugegraph/battery.py
+test-hugegraph: ## a real HugeGraph 1.5.0 cluster on this machine and its faults: the short battery, 12 minutes (root, Java, Maven)
+	@.ci/prepare hugegraph
+	@.ci/hugegraph short $(ARGS)
 
-test-hugegraph-full: ## the same with the slow faults, about an hour
-	@.ci/prepare build
-	@.ci/build
-	@tests/hugegraph/battery.py --full
+test-hugegraph-full: ## the same with the slow faults, about an hour and a half
+	@.ci/prepare hugegraph
+	@.ci/hugegraph full $(ARGS)
 
 bench: ## the figures, as a table (root)
 	@.ci/prepare $@

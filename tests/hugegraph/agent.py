@@ -20,12 +20,19 @@ def binary() -> str:
     """The storewatch program: STOREWATCH, or what cargo built last in this tree."""
     chosen = os.environ.get("STOREWATCH")
     if chosen:
+        if not os.access(chosen, os.X_OK):
+            raise RuntimeError(f"STOREWATCH={chosen}: no such program")
         return str(pathlib.Path(chosen).absolute())
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or processes.HERE.parents[1] / "target")
     built = [path for kind in ("release", "debug") if (path := target.absolute() / kind / "storewatch").is_file()]
     if not built:
         raise RuntimeError("no storewatch program: build it (make build) or name it in STOREWATCH")
     return str(max(built, key=lambda path: path.stat().st_mtime))
+
+
+def is_release() -> bool:
+    """Whether figures of the program's own cost mean anything: a development build is several times slower."""
+    return "debug" not in pathlib.Path(binary()).parts
 
 
 class Agent:
@@ -101,7 +108,7 @@ class Agent:
             "node": self.cluster.node,
             "listen": {"probe": f"[::]:{PROBE}", "metrics": f"[::]:{METRICS}", "admin": f"127.0.0.1:{ADMIN}",
                        "admin_socket": str(self.folder / "admin.sock")},
-            "hugegraph": {"pd_peers": [roles.pd_address()]},
+            "hugegraph": {"pd_peers": roles.pd_peers(self.cluster.settings)},
             "pods": {"source": "file", "file": str(self.cluster.settings.run / "pods.yaml")},
             "state_file": str(self.folder / "state.json"),
         }

@@ -83,18 +83,17 @@ def roll(stage: Stage) -> None:
     stage.agreement("server0 reaches no Store once all have moved, until passive evidence is confirmed", allowed=5, counted_until=moved)
 
 
-def pd_roll(stage: Stage) -> None:
-    """PD restarted on a new address: nothing changes, and the agent finds it again."""
-    stage.hold(3)
-    stage.do("PD replaced on a new address", lambda: stage.cluster.replace("pd0", "term"))
-    stage.cluster.wait("pd0")
-    back = time.time()
-    seen = stage.until("agent reaches PD", lambda row: stage.agent.readiness()[1].get("pd_reachable") is True, 60)
-    stage.within("node: pd_reachable after PD's return", seen and seen - back, 25)
-    stage.hold(30)
-    for name in ["node", *stage.servers]:
+def roll_replicated(stage: Stage) -> None:
+    """All Stores restarted one after the other on new addresses under load, three replicas: one always answers, nobody leaves."""
+    for name in stage.stores:
+        _move(stage, name, "term")
+        stage.cluster.wait(name)
+        stage.hold(20)
+    _resolving_server(stage, time.time())
+    for name in ("node", "server1"):
         stage.transitions(name, 0)
-    stage.agreement("writes need PD, and server0 goes on asking at its old address", allowed=None)
+    stage.agreement("server0 reaches no Store once all have moved, until passive evidence is confirmed", allowed=35,
+                    counted_until=time.time() - 20)
 
 
 def address_reused(stage: Stage) -> None:
@@ -127,6 +126,30 @@ def agent_late(stage: Stage) -> None:
     stage.hold(CONFIRM)
     codes = {row.pods["server0"].code for row in stage.rows() if row.at > since + 1}
     stage.check("server0: verdict", "200", codes, codes == {200})
+
+
+def agent_in_stale(stage: Stage) -> None:
+    """The agent is killed while it suspects a stale Server, and again when it has taken it out: it goes on where it was."""
+    since = _move(stage, "store1", "kill")
+    stage.until("stale transport suspected at server0", lambda row: _has(row, "server0", *STALE), 15 + BACKOFF)
+    stage.do("agent killed", stage.agent.crash)
+    stage.do("agent started", lambda: stage.agent.start(fresh=False))
+    left = stage.until("server0 taken out", lambda row: row.pods["server0"].reason == "StaleTransport", 45 + BACKOFF + 30)
+    stage.within("server0: confirmed after the successor's first answer", left and left - since, 45 + BACKOFF)
+    stage.do("agent killed", stage.agent.crash)
+    again = stage.do("agent started", lambda: stage.agent.start(fresh=False))
+    stage.hold(20)
+    seen = sorted({code for at, code, _ in stage.poller.changes["server0"] if at > again and code})
+    stage.check("server0: answers after the restart", "503 only", seen or "no change", 200 not in seen)
+    stage.check("server0: reason after the restart", "StaleTransport", stage.timeline.latest().pods["server0"].reason,
+                stage.timeline.latest().pods["server0"].reason == "StaleTransport")
+    again = stage.do("server0 restarted", lambda: stage.restart("server0"))
+    stage.hold(10)
+    ready = stage.poller.first("server0", 200, again)
+    stage.within("server0: ready again after its restart began", ready and ready - again, 20)
+    stage.transitions("node", 0)
+    stage.transitions("server0", 2)
+    stage.transitions("server1", 0)
 
 
 def _move(stage: Stage, part: str, how: str, address: str | None = None) -> float:

@@ -56,6 +56,12 @@ class Oracle:
         with self.lock:
             return dataclasses.replace(self.seconds[server][second])
 
+    def complaints(self, server: str, since: float) -> set[str]:
+        """What failed writes were told, without their times, of those begun since then."""
+        with self.lock:
+            return {entry.complaint.rsplit(" after ", 1)[0] for second, entry in self.seconds[server].items()
+                    if second >= since and entry.complaint}
+
     def close(self) -> None:
         """No further request; those still open are left to their limit."""
         self.closing.set()

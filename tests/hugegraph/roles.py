@@ -53,9 +53,9 @@ def command(part: str, settings: Settings, folder: pathlib.Path) -> list[str]:
             "conf/gremlin-server.yaml", "conf/rest-server.properties"]
 
 
-def pd_address() -> str:
-    """PD as Stores, Servers and the agent are told."""
-    return f"{dns_name('pd0')}:{PORTS['pd']}"
+def pd_peers(settings: Settings) -> list[str]:
+    """Every PD as Stores, Servers and the agent are told."""
+    return [f"{dns_name(f'pd{i}')}:{PORTS['pd']}" for i in range(settings.pds)]
 
 
 def _spring(name: str, folder: pathlib.Path) -> dict:
@@ -66,7 +66,7 @@ def _spring(name: str, folder: pathlib.Path) -> dict:
 
 def _pd(part: str, settings: Settings, folder: pathlib.Path) -> dict:
     stores = [f"{dns_name(f'store{i}')}:{PORTS['store']}" for i in range(settings.stores)]
-    raft = f"{dns_name(part)}:8610"
+    peers = ",".join(f"{dns_name(f'pd{i}')}:8610" for i in range(settings.pds))
     return {"application.yml": {
         **_spring("hugegraph-pd", folder),
         "license": {"verify-path": f"{folder}/conf/none", "license-path": f"{folder}/conf/none"},
@@ -74,7 +74,8 @@ def _pd(part: str, settings: Settings, folder: pathlib.Path) -> dict:
         "server": {"port": 8620},
         "pd": {"data-path": f"{folder}/data", "patrol-interval": 60, "initial-store-count": settings.stores,
                "initial-store-list": ",".join(stores)},
-        "raft": {"address": raft, "peers-list": raft, "rpc-timeout": 10000, "snapshotInterval": 300, "metrics": True},
+        "raft": {"address": f"{dns_name(part)}:8610", "peers-list": peers, "rpc-timeout": 10000, "snapshotInterval": 300,
+                 "metrics": True},
         "store": {"keepAlive-timeout": settings.keepalive, "max-down-time": 172800},
         "partition": {"default-shard-count": settings.replicas, "store-max-shard-count": 6},
         "discovery": {"heartbeat-try-count": 3},
@@ -85,7 +86,7 @@ def _pd(part: str, settings: Settings, folder: pathlib.Path) -> dict:
 def _store(part: str, settings: Settings, folder: pathlib.Path) -> dict:
     return {"application.yml": {
         **_spring("store-node-grpc-server", folder),
-        "pdserver": {"address": pd_address()},
+        "pdserver": {"address": ",".join(pd_peers(settings))},
         "grpc": {"host": dns_name(part), "port": PORTS["store"], "netty-server": {"max-inbound-message-size": "1000MB"}},
         "server": {"port": 8520},
         "raft": {"address": f"{dns_name(part)}:8510", "disruptorBufferSize": 1024, "snapshotInterval": 1800,
@@ -99,10 +100,11 @@ def _store(part: str, settings: Settings, folder: pathlib.Path) -> dict:
 def _server(part: str, settings: Settings, _folder: pathlib.Path) -> dict:
     rest = {"restserver.url": "http://0.0.0.0:8080", "gremlinserver.url": "http://127.0.0.1:8182", "graphs": "./conf/graphs",
             "server.id": part, "server.role": "worker" if index(part) else "master", "usePD": "false",
-            "pd.peers": pd_address(), "cluster": "hg", "restserver.request_timeout": 30,
-            "restserver.max_worker_threads": settings.workers}
+            "pd.peers": ",".join(pd_peers(settings)), "cluster": "hg", "restserver.request_timeout": 30,
+            "restserver.max_worker_threads": settings.workers, **settings.rest.get(part, {})}
     graph = {"gremlin.graph": "org.apache.hugegraph.HugeFactory", "backend": "hstore", "serializer": "binary",
-             "store": "hugegraph", "pd.peers": pd_address(), "task.scheduler_type": "local", "task.schedule_period": 10,
+             "store": "hugegraph", "pd.peers": ",".join(pd_peers(settings)), "task.scheduler_type": "local",
+             "task.schedule_period": 10,
              "vertex.cache_type": "l2", "edge.cache_type": "l2", "search.text_analyzer": "jieba",
              "search.text_analyzer_mode": "INDEX"}
     gremlin = {"host": "127.0.0.1", "port": 8182, "graphs": {}, "evaluationTimeout": 30000,

@@ -25,10 +25,11 @@ def home() -> pathlib.Path:
 
 @dataclasses.dataclass
 class Settings:
-    """One cluster. `jvm` maps a part ("server1") to further JVM flags."""
+    """One cluster. `jvm` maps a part ("server1") to further JVM flags, `rest` to REST properties of its own."""
     version: str = "1.5.0"
     prefix: str = "swhg"
     net: str = "10.124.0"
+    pds: int = 1
     stores: int = 3
     servers: int = 2
     replicas: int = 1
@@ -36,6 +37,7 @@ class Settings:
     keepalive: int = 300         # PD's store.keepAlive-timeout, seconds: how long a silent Store stays Up
     java: str = "java"
     jvm: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    rest: dict[str, dict[str, object]] = dataclasses.field(default_factory=dict)
 
     @property
     def jars(self) -> pathlib.Path:
@@ -55,7 +57,8 @@ class Settings:
 
     def parts(self) -> list[str]:
         """All parts in the order in which they start."""
-        return (["pd0"] + [f"store{i}" for i in range(self.stores)] + [f"server{i}" for i in range(self.servers)])
+        counts = (("pd", self.pds), ("store", self.stores), ("server", self.servers))
+        return [f"{role}{i}" for role, count in counts for i in range(count)]
 
     def first_address(self, part: str) -> str:
         return f"{self.net}.{FIRST_OCTET[kind(part)] + index(part)}"
@@ -89,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     env, default = os.environ.get, Settings()
     parser.add_argument("--version", default=env("HUGEGRAPH_VERSION", default.version))
     parser.add_argument("--net", default=env("HUGEGRAPH_NET", default.net), help="first three octets of the cluster's /24")
-    for name, text in (("stores", "number of Stores"), ("servers", "number of Servers"),
+    for name, text in (("pds", "number of PDs"), ("stores", "number of Stores"), ("servers", "number of Servers"),
                        ("replicas", "replicas of each partition; the stale-transport fault needs 1"),
                        ("workers", "REST worker threads of a Server"), ("keepalive", "seconds until PD gives a Store up")):
         parser.add_argument(f"--{name}", type=int, default=int(env(f"HUGEGRAPH_{name.upper()}", getattr(default, name))),
@@ -107,11 +110,14 @@ def from_arguments(args: argparse.Namespace) -> Settings:
         if not equals or not flag.startswith("-"):
             raise SystemExit(f"--jvm {item}: expected PART=-FLAG")
         jvm.setdefault(part, []).append(flag)
-    settings = Settings(version=args.version, prefix=args.prefix, net=args.net, stores=args.stores, servers=args.servers,
-                        replicas=args.replicas, workers=args.workers, keepalive=args.keepalive, java=args.java, jvm=jvm)
+    settings = Settings(version=args.version, prefix=args.prefix, net=args.net, pds=args.pds, stores=args.stores,
+                        servers=args.servers, replicas=args.replicas, workers=args.workers, keepalive=args.keepalive,
+                        java=args.java, jvm=jvm)
     octets = settings.net.split(".")
     if len(octets) != 3 or not all(o.isdigit() and int(o) < 256 for o in octets):
         raise SystemExit(f"--net {settings.net}: expected three octets, e.g. 10.124.0")
+    if settings.pds not in (1, 3, 5):
+        raise SystemExit("--pds: 1, 3 or 5")
     if not 1 <= settings.stores <= 20 or not 1 <= settings.servers <= 20:
         raise SystemExit("--stores and --servers: 1 to 20")
     if not 1 <= settings.replicas <= settings.stores:

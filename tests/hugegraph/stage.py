@@ -31,6 +31,7 @@ class Stage:
     def __init__(self, cluster: Cluster, overrides: dict[str, object] | None = None):
         self.cluster = cluster
         self.servers = [name for name in cluster.settings.parts() if kind(name) == "server"]
+        self.pds = [name for name in cluster.settings.parts() if kind(name) == "pd"]
         self.stores = [name for name in cluster.settings.parts() if kind(name) == "store"]
         self.agent = Agent(cluster, overrides)
         self.checks: list[Check] = []
@@ -103,6 +104,10 @@ class Stage:
         found = self.until("all well again", self.calm, limit)
         self.check("all well again", f"within {limit:.0f} s", "yes" if found else self._unwell(), found is not None)
 
+    def served(self, row: Row) -> bool:
+        """Whether every write begun at any Server in the second before succeeded."""
+        return all(self.oracle.at(name, row.at - 1).state() == "good" for name in self.servers)
+
     def leaders(self) -> dict[str, int]:
         """How many partitions each Store leads, by its own word."""
         counts = {}
@@ -128,6 +133,11 @@ class Stage:
         """Expects that many changes between ready and not ready, at 20 ms polling."""
         seen = self.poller.transitions(who, self.begin)
         self.check(f"{who}: transitions", str(expected), seen, seen == expected)
+
+    def no_transitions(self) -> None:
+        """Expects that neither the node nor any Server changed."""
+        for who in ["node", *self.servers]:
+            self.transitions(who, 0)
 
     def finding(self, code: str, who: list[str], since: float, until: float | None = None) -> None:
         """Expects a finding at these Servers ("node": at the node) in some second of the span."""

@@ -1,4 +1,5 @@
-"""Tests of the tools that need neither root nor a cluster: python3 -m unittest discover -s tests/hugegraph."""
+#!/usr/bin/env python3
+"""Tests of the tools that need neither root nor a cluster. Their count comes last, in cargo's form."""
 import argparse
 import os
 import signal
@@ -7,11 +8,13 @@ import struct
 import subprocess
 import threading
 import unittest
+from pathlib import Path
 from unittest import mock
 
 import dns
 import ping
 import processes
+import roles
 import settings
 import timeline
 from oracle import Second
@@ -109,7 +112,7 @@ class Names(unittest.TestCase):
         return settings.from_arguments(args)
 
     def test_mistakes_are_named(self):
-        for wrong in (["--net", "10.1"], ["--net", "10.1.300"], ["--replicas", "4"], ["--stores", "0"], ["--jvm", "server1"],
+        for wrong in (["--net", "10.1"], ["--net", "10.1.300"], ["--pds", "2"], ["--replicas", "4"], ["--stores", "0"], ["--jvm", "server1"],
                       ["--jvm", "server7=-Dx=y"]):
             with self.assertRaises(SystemExit) as raised:
                 self.parse(*wrong)
@@ -119,10 +122,26 @@ class Names(unittest.TestCase):
         self.assertEqual(self.parse("--jvm", "server1=-Da=b").jvm, {"server1": ["-Da=b"]})
 
     def test_parts(self):
+        self.assertEqual(settings.Settings(pds=3, stores=1, servers=2).parts(), ["pd0", "pd1", "pd2", "store0", "server0", "server1"])
         self.assertEqual(settings.dns_name("store1"), NAME)
         for wrong in ("store", "disk1", "1"):
             with self.assertRaises(ValueError):
                 settings.kind(wrong)
+
+
+class Roles(unittest.TestCase):
+    def test_every_part_is_told_of_every_pd(self):
+        three = settings.Settings(pds=3)
+        peers = roles.pd_peers(three)
+        self.assertEqual([peer.split(".")[0] for peer in peers], ["hugegraph-pd-0", "hugegraph-pd-1", "hugegraph-pd-2"])
+        self.assertIn(f"pd.peers={','.join(peers)}\n", roles._server("server0", three, Path())["graphs/hugegraph.properties"])
+        self.assertEqual(roles._store("store0", three, Path())["application.yml"]["pdserver"]["address"], ",".join(peers))
+        self.assertEqual(roles._pd("pd1", three, Path())["application.yml"]["raft"]["peers-list"].count(":8610"), 3)
+
+    def test_one_server_may_have_rest_properties_of_its_own(self):
+        some = settings.Settings(rest={"server0": {"restserver.max_worker_threads": 4}})
+        for part, expected in (("server0", 4), ("server1", 128)):
+            self.assertIn(f"restserver.max_worker_threads={expected}\n", roles._server(part, some, Path())["rest-server.properties"])
 
 
 class Table(unittest.TestCase):
@@ -141,4 +160,8 @@ class Table(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    result = unittest.main(exit=False).result
+    failed = len(result.failures) + len(result.errors)
+    print(f"test result: {'FAILED' if failed else 'ok'}. {result.testsRun - failed - len(result.skipped)} passed; {failed} failed; "
+          f"{len(result.skipped)} ignored")
+    raise SystemExit(1 if failed else 0)

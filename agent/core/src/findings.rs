@@ -3,7 +3,7 @@
 use crate::{
     connection::ConnectionOutcome,
     container::{MEMORY, POOL, Remote, count_since},
-    id::{PodRef, TargetKey},
+    id::{PodRef, Role, TargetKey},
     pod::PodRecord,
     sockets::Received,
     time::MonoTime,
@@ -83,7 +83,9 @@ impl TargetFacts {
             self.failed.iter().filter(|(outcome, _)| crate::classify::counts_as_failure(**outcome)).collect();
         let failed: u64 = failures.values().copied().sum();
         let label = target.to_string();
-        if word.down && failed > 0 {
+        // Of PD there is PdDown, once no peer answers; one peer that is away is nobody's finding.
+        let store = target.role() == Role::Store;
+        if store && word.down && failed > 0 {
             found.push(draft.finding(
                 FindingCode::StoreDown,
                 &label,
@@ -96,7 +98,7 @@ impl TargetFacts {
                 },
             ));
         }
-        if word.hung && self.active {
+        if store && word.hung && self.active {
             found.push(draft.finding(
                 FindingCode::StoreHung,
                 &label,
@@ -169,7 +171,7 @@ impl TargetFacts {
         }
         let traffic = self.received.latest.is_some_and(|at| now.since(at) <= draft.window.max(MEMORY));
         if let Some(since) = self.pool_small_since.filter(|since| now.since(*since) >= draft.window && traffic)
-            && target.role() == crate::id::Role::Store
+            && store
         {
             found.push(Finding {
                 since,

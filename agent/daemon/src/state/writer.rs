@@ -2,11 +2,15 @@
 
 use super::StateFile;
 use std::{io, sync::Arc, time::Duration};
-use storewatch_core::{memory::Memory, time::MonoTime};
+use storewatch_core::{memory::Memory, time::MonoTime, verdict::Reason};
 use tokio::{sync::watch, time::Instant};
 
 /// Least distance between two writes: what changes more often is written in its last state.
 const SPACING: Duration = Duration::from_secs(1);
+
+/// The same while verdicts change: a kill must not bring back a verdict that somebody has read already. Rounds that count
+/// are further apart, so that even a verdict that flaps is not waited for.
+const VERDICT_SPACING: Duration = Duration::from_millis(100);
 
 /// While nothing changes, clocks inside go on (how long a Store has answered elsewhere, when an address was last
 /// claimed); losing more of them than this would delay what a restart must not delay.
@@ -55,6 +59,8 @@ impl Recorder {
 pub struct Writer {
     file: StateFile,
     receiver: watch::Receiver<Option<Arc<Memory>>>,
+    /// The verdicts on the disk.
+    kept: Vec<Reason>,
     /// What was last said about a failing write.
     failing: Option<String>,
 }
@@ -63,7 +69,7 @@ pub struct Writer {
 pub(super) fn channel(file: StateFile) -> (Recorder, Writer) {
     let (sender, receiver) = watch::channel(None);
     let recorder = Recorder { sender: Some(sender), ..Recorder::off() };
-    (recorder, Writer { file, receiver, failing: None })
+    (recorder, Writer { file, receiver, kept: Vec::new(), failing: None })
 }
 
 impl Writer {
@@ -72,24 +78,38 @@ impl Writer {
     /// # Errors
     /// None: a disk that fails is said, and tried again with the next state.
     pub async fn run(mut self) -> anyhow::Result<()> {
-        let mut next = Instant::now();
+        let mut last: Option<Instant> = None;
         // A state that came before the recorder went is still seen as a change, so the last one is written, too.
         while self.receiver.changed().await.is_ok() {
-            // The agent's end does not wait for the spacing.
-            let gone = async { while self.receiver.changed().await.is_ok() {} };
-            let _ = tokio::time::timeout_at(next, gone).await;
+            loop {
+                let spacing = if self.verdicts() == self.kept { SPACING } else { VERDICT_SPACING };
+                let due = last.map_or_else(Instant::now, |last| last + spacing);
+                // A newer state may be due sooner; the agent's end does not wait at all.
+                match tokio::time::timeout_at(due, self.receiver.changed()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) | Err(_) => break,
+                }
+            }
             self.write().await;
-            next = Instant::now() + SPACING;
+            last = Some(Instant::now());
         }
         Ok(())
     }
 
+    /// The verdicts of the state that waits.
+    fn verdicts(&self) -> Vec<Reason> {
+        self.receiver.borrow().as_deref().map(verdicts).unwrap_or_default()
+    }
+
     async fn write(&mut self) {
         let Some(memory) = self.receiver.borrow_and_update().clone() else { return };
-        let file = self.file.clone();
+        let (file, kept) = (self.file.clone(), verdicts(&memory));
         let written = tokio::task::spawn_blocking(move || file.store(&memory)).await;
-        let why = written.unwrap_or_else(|_| Err(io::Error::other("the writing panicked"))).err();
-        self.tell(why.map(|error| error.to_string()));
+        let written = written.unwrap_or_else(|_| Err(io::Error::other("the writing panicked")));
+        if written.is_ok() {
+            self.kept = kept;
+        }
+        self.tell(written.err().map(|error| error.to_string()));
     }
 
     /// Says a failure once, and again when it is another one or over.
@@ -104,6 +124,12 @@ impl Writer {
         }
         self.failing = why;
     }
+}
+
+/// The verdicts of all clusters, then of all pods. Pods that come and go differ, too, and are no reason to wait either.
+fn verdicts(memory: &Memory) -> Vec<Reason> {
+    let clusters = memory.clusters.iter().map(|cluster| cluster.verdict.reason);
+    clusters.chain(memory.pods.iter().map(|pod| pod.verdict.reason)).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,24 @@
 use super::*;
 use std::{collections::BTreeSet, path::Path};
+use storewatch_core::memory::{ClusterMemory, VerdictMemory};
 
 fn memory(millis: i64) -> Memory {
     Memory { taken_at: MonoTime::from_millis(millis), clusters: Vec::new(), pods: Vec::new() }
+}
+
+/// The same, of a node with this verdict.
+fn judged(millis: i64, reason: Reason) -> Memory {
+    let verdict = VerdictMemory { reason, message: String::new(), since: MonoTime::from_millis(millis) };
+    let cluster = ClusterMemory {
+        name: "default".into(),
+        pd_peers: Vec::new(),
+        stores: Vec::new(),
+        list: Vec::new(),
+        ever_answered: true,
+        verdict,
+        tenures: Vec::new(),
+    };
+    Memory { clusters: vec![cluster], ..memory(millis) }
 }
 
 fn file(path: &Path) -> StateFile {
@@ -59,6 +75,34 @@ async fn at_most_one_write_a_second_and_the_last_state_at_the_end() {
     tasks.join_next().await.unwrap().unwrap().unwrap();
     assert_eq!(written(&path), Some(MonoTime::from_millis(10_100)));
     assert!(begun.elapsed() < SPACING, "the end does not wait for the spacing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_verdict_does_not_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let (mut recorder, writer) = channel(file(&path));
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(writer.run());
+    let mut publish = |generation, millis, reason| {
+        recorder.published(generation, MonoTime::from_millis(millis), || judged(millis, reason));
+    };
+    let until = async |millis| {
+        let begun = Instant::now();
+        while written(&path) != Some(MonoTime::from_millis(millis)) {
+            assert!(begun.elapsed() < 10 * SPACING, "{millis} is never written");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        begun.elapsed()
+    };
+    publish(1, 1, Reason::StoreAnswering);
+    until(1).await;
+    publish(2, 2, Reason::StoreAnswering);
+    // One that waits for its second is overtaken.
+    publish(3, 3, Reason::NoStoreAnswers);
+    assert!(until(3).await <= 2 * VERDICT_SPACING, "a verdict waits");
+    publish(4, 4, Reason::NoStoreAnswers);
+    assert!(until(4).await >= SPACING - VERDICT_SPACING, "nothing of weight changed, and yet it is written at once");
 }
 
 #[tokio::test]
