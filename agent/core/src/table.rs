@@ -4,6 +4,7 @@ use crate::{
     attribution::Unattributed,
     connection::{ConnectionOutcome, SocketSample, TcpState},
     id::{ClusterId, ContainerKey, PodRef, PodUid, TargetKey},
+    ownership::Owner,
     time::MonoTime,
 };
 use std::{net::SocketAddr, time::Duration};
@@ -33,6 +34,16 @@ impl OwnerView {
             Self::Current => "current",
             Self::Previous => "previous",
             Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl From<Owner> for OwnerView {
+    fn from(owner: Owner) -> Self {
+        match owner {
+            Owner::Current(_) => Self::Current,
+            Owner::Former(_) => Self::Previous,
+            Owner::Unknown => Self::Unknown,
         }
     }
 }
@@ -114,6 +125,14 @@ pub struct ConnectionView {
 pub struct StrayView {
     /// Why.
     pub reason: Unattributed,
+    /// The cluster that knows its remote address.
+    pub cluster: Option<ClusterId>,
+    /// The target there, present or former.
+    pub target: Option<TargetKey>,
+    /// Who owns that address.
+    pub owner: OwnerView,
+    /// `established`; `None` while it is being dialled.
+    pub outcome: Option<ConnectionOutcome>,
     /// What the sample showed.
     pub socket: SocketSample,
 }
@@ -221,7 +240,7 @@ pub struct Table {
     pub connections: Vec<ConnectionView>,
     /// Sockets of the latest sample that belong to no judged pod, by the reason why.
     pub unattributed: Vec<(Unattributed, u64)>,
-    /// The first of them.
+    /// The first of them, as far as the filter admits them.
     pub strays: Vec<StrayView>,
 }
 

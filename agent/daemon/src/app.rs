@@ -1,6 +1,7 @@
 //! The composition root: binds, builds, runs, and ends in order. The only place that knows every part.
 
 use crate::{
+    ask::{self, Asker},
     clock,
     config::{Config, KernelMode},
     engine::{self, Wiring},
@@ -55,16 +56,17 @@ pub async fn run(config: Config) -> Result<ExitCode> {
         publish::channel(Arc::new(judge.snapshot(clock::now())), config.verdict.on_unknown, drain.clone());
     let (observations, receiver) = observe::channel();
     let (sender, clusters, kernel) = requests::channel(config.clusters.len());
+    let (asker, questions) = ask::channel();
 
     start_sources(&mut tasks, &config, &observations, clusters, kernel, &stop)?;
     drop(observations);
-    let wiring = Wiring { observations: receiver, requests: sender, publisher, recorder };
+    let wiring = Wiring { observations: receiver, requests: sender, questions, publisher, recorder };
     let engine_stop = stop.clone();
     tasks.spawn("engine", async move {
         engine::run(judge, wiring, engine_stop).await;
         Ok(())
     });
-    listeners.serve(&mut tasks, &publication, &drain);
+    listeners.serve(&mut tasks, &publication, &asker, &drain);
     tracing::info!(node = %config.node, version = env!("CARGO_PKG_VERSION"), "running");
 
     let code = tokio::select! {
@@ -204,7 +206,7 @@ impl Listeners {
         })
     }
 
-    fn serve(self, tasks: &mut Tasks, publication: &Publication, drain: &CancellationToken) {
+    fn serve(self, tasks: &mut Tasks, publication: &Publication, asker: &Asker, drain: &CancellationToken) {
         let bound = [Some(&self.probe), self.metrics.as_ref(), self.admin.as_ref(), self.admin_socket.as_ref()];
         let counters = bound.into_iter().flatten().map(|bound| (bound.key(), bound.counters())).collect();
         if let Some(metrics) = self.metrics {
@@ -213,11 +215,12 @@ impl Listeners {
         }
         if let Some(admin) = self.admin {
             // A browser on this machine can be made to send requests here; the socket is out of its reach.
-            let router = publish::admin::loopback_router(publication.clone());
+            let router = publish::admin::loopback_router(publication.clone(), asker.clone());
             tasks.spawn("admin listener", serve(admin, router, drain.clone()));
         }
         if let Some(socket) = self.admin_socket {
-            tasks.spawn("admin socket", serve(socket, publish::admin::router(publication.clone()), drain.clone()));
+            let router = publish::admin::router(publication.clone(), asker.clone());
+            tasks.spawn("admin socket", serve(socket, router, drain.clone()));
         }
         tasks.spawn("probe listener", serve(self.probe, publish::probe::router(publication.clone()), drain.clone()));
     }

@@ -3,9 +3,10 @@
 use super::{Judge, SAMPLE_SPACING};
 use crate::{
     attribution::Unattributed,
-    connection::SocketSample,
+    connection::{ConnectionOutcome, SocketSample, TcpState},
+    ownership::Owner,
     pods::Pod,
-    table::{MAX_STRAYS, StrayView, Table, TableQuery},
+    table::{ConnectionFilter, MAX_STRAYS, OwnerView, StrayView, Table, TableQuery},
     time::MonoTime,
 };
 use std::collections::BTreeMap;
@@ -14,14 +15,14 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Strays {
     counts: BTreeMap<Unattributed, u64>,
-    first: Vec<StrayView>,
+    first: Vec<(Unattributed, SocketSample)>,
 }
 
 impl Strays {
     pub(super) fn add(&mut self, reason: Unattributed, socket: &SocketSample) {
         *self.counts.entry(reason).or_default() += 1;
         if self.first.len() < MAX_STRAYS {
-            self.first.push(StrayView { reason, socket: *socket });
+            self.first.push((reason, *socket));
         }
     }
 }
@@ -52,18 +53,42 @@ impl Judge {
             total,
             connections,
             unattributed: self.strays.counts.iter().map(|(reason, count)| (*reason, *count)).collect(),
-            strays: self.strays.first.clone(),
+            strays: self
+                .strays
+                .first
+                .iter()
+                .filter_map(|(reason, socket)| self.stray(*reason, socket, filter))
+                .collect(),
         }
+    }
+
+    /// A socket of nobody, if the filter admits it: it may still go to a target that is known.
+    fn stray(&self, reason: Unattributed, socket: &SocketSample, filter: &ConnectionFilter) -> Option<StrayView> {
+        let at = self.sampled.unwrap_or_default();
+        let known = self.clusters.iter().find_map(|cluster| match cluster.ownership.owner(socket.remote, at) {
+            Owner::Unknown => None,
+            owner => Some((cluster.id, owner)),
+        });
+        let (cluster, owner) = (known.map(|(id, _)| id), known.map_or(Owner::Unknown, |(_, owner)| owner));
+        let (target, owner) = (owner.target(), OwnerView::from(owner));
+        let outcome = (socket.state != TcpState::SynSent).then_some(ConnectionOutcome::Established);
+        let of_a_pod = filter.namespace.is_some() || filter.pod.is_some();
+        let admitted = !of_a_pod
+            && filter.cluster.is_none_or(|wanted| cluster == Some(wanted))
+            && filter.admits_socket(socket.state, outcome)
+            && filter.admits_owner(owner, target);
+        admitted.then_some(StrayView { reason, cluster, target, owner, outcome, socket: *socket })
     }
 
     /// The sockets are known as they were at most [`SAMPLE_SPACING`] before `asked`, or nothing can sample them. Where they
     /// are not, a sample is asked for with the next [`Judge::advance`].
     pub fn freshen(&mut self, asked: MonoTime) -> bool {
-        let fresh = self.sampled.is_some_and(|at| asked.since(at) <= SAMPLE_SPACING);
-        if fresh || !self.inventory_answers() {
+        let recent = |at: Option<MonoTime>| at.is_some_and(|at| asked.since(at) <= SAMPLE_SPACING);
+        if recent(self.sampled) || !self.inventory_answers() {
             return true;
         }
-        self.wants_sample = true;
+        // One that was asked for lately is on its way.
+        self.wants_sample |= !recent(self.told.sample);
         false
     }
 }

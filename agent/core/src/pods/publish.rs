@@ -12,7 +12,7 @@ use crate::{
     snapshot::{Connections, PodTargetView, PodView},
     sockets::Socket,
     stale::StaleEntry,
-    table::{ConnectionFilter, ConnectionView, OwnerView, Via},
+    table::{ConnectionFilter, ConnectionView, Via},
     time::MonoTime,
     verdict::{Finding, Status, Verdict},
 };
@@ -82,11 +82,6 @@ impl Pod {
         filter: &ConnectionFilter,
         mut take: impl FnMut(&dyn Fn() -> ConnectionView),
     ) {
-        let owns = |owner: Owner| match owner {
-            Owner::Current(_) => OwnerView::Current,
-            Owner::Former(_) => OwnerView::Previous,
-            Owner::Unknown => OwnerView::Unknown,
-        };
         let mut owners: BTreeMap<SocketAddr, Owner> = BTreeMap::new();
         let mut admitted = |socket: &Socket| {
             if !filter.admits_socket(socket.state, socket.outcome) {
@@ -98,7 +93,7 @@ impl Pod {
             } else {
                 *owners.entry(socket.remote).or_insert_with(owner)
             };
-            filter.admits_owner(owns(owner), owner.target()).then_some(owner)
+            filter.admits_owner(owner.into(), owner.target()).then_some(owner)
         };
         let mut found = Vec::new();
         for (key, container) in &self.containers {
@@ -123,7 +118,7 @@ impl Pod {
                 target: owner.target(),
                 local: socket.local,
                 remote: socket.remote,
-                owner: owns(owner),
+                owner: owner.into(),
                 state: socket.state,
                 outcome: socket.outcome,
                 opened_at: socket.begun,

@@ -276,7 +276,14 @@ fn what_belongs_to_no_pod_has_a_bucket_with_its_reason() {
     assert_eq!(table.total, 0);
     assert_eq!(table.unattributed, [(Unattributed::NoOwner, 1), (Unattributed::Stranger, 2_000)]);
     assert_eq!((table.strays.len(), table.strays[0].reason), (1024, Unattributed::Stranger));
-    assert_eq!(table.strays[0].socket.owner.pid, Some(1));
+    let stray = &table.strays[0];
+    assert_eq!(
+        (stray.socket.owner.pid, stray.target, stray.owner),
+        (Some(1), Some(TargetKey::Store(1)), OwnerView::Current)
+    );
+    let of = |filter| node.judge.table(&TableQuery { filter, ..TableQuery::default() }).strays.len();
+    assert_eq!(of(ConnectionFilter { owner: Some(OwnerView::Unknown), ..ConnectionFilter::default() }), 0);
+    assert_eq!(of(ConnectionFilter { namespace: Some("graph".into()), ..ConnectionFilter::default() }), 0);
     inventory(&mut node, at + Duration::from_secs(1), Vec::new());
     assert!(node.judge.table(&TableQuery::default()).unattributed.is_empty());
 }
