@@ -117,6 +117,7 @@ pub(crate) struct Cluster {
     /// The verdict is from before a restart, and nothing has been seen since.
     pub(crate) restored: bool,
     book: Book,
+    pd_book: Book,
     store_findings: BTreeMap<TargetKey, Vec<Finding>>,
     /// PD's last list that was not empty.
     list: Option<Vec<ListedStore>>,
@@ -150,6 +151,7 @@ impl Cluster {
             wants_sample: false,
             restored: false,
             book: Book::default(),
+            pd_book: Book::default(),
             store_findings: BTreeMap::new(),
             list: None,
             list_at: None,
@@ -216,7 +218,7 @@ impl Cluster {
             self.stores.insert(key, store);
         }
         let peers = (0..).zip(&self.settings.pd_peers).map(|(position, _)| TargetKey::Pd(position));
-        self.ownership.set_listed(self.stores.keys().copied().chain(peers).collect());
+        self.ownership.set_listed(self.stores.keys().copied().chain(peers).collect(), at);
         let literals: Vec<_> = self.stores.iter().map(|(key, store)| (*key, store.address.clone())).collect();
         for (key, address) in literals {
             let source = if matches!(key, TargetKey::Store(_)) { ClaimSource::Pd } else { ClaimSource::Config };
@@ -296,7 +298,7 @@ impl Cluster {
         if store.last_ping.as_ref().is_none_or(|last| last.outcome != ping.outcome) {
             let before = store.last_ping.as_ref().map(|last| last.outcome.as_str().into());
             log.push(
-                Event::new(ping.ended, EventKind::Ping, ping.detail.as_deref().unwrap_or_default().into())
+                Event::new(ping.ended, EventKind::Ping, sentence(ping))
                     .cluster(self.id)
                     .target(ping.target.key.to_string())
                     .outcome(ping.outcome.as_str())
@@ -340,8 +342,10 @@ impl Cluster {
     }
 
     /// Files one attempt on PD.
-    pub(crate) fn pd(&mut self, report: &PdReport, policy: &VerdictPolicy) {
-        self.pd.observe(report, policy);
+    pub(crate) fn pd(&mut self, report: &PdReport, policy: &VerdictPolicy, log: &mut EventLog) {
+        for change in self.pd.observe(report, policy) {
+            log.mention(change.cluster(self.id));
+        }
         for peer in &report.peers {
             self.ownership.ping(TargetKey::Pd(peer.peer), None, peer.alive, report.ended);
         }
@@ -358,6 +362,14 @@ impl Cluster {
     pub(crate) fn trigger(&mut self) {
         self.triggered = true;
     }
+}
+
+/// What a ping came to, in words.
+fn sentence(ping: &Ping) -> String {
+    let at = ping.remote.map(|remote| format!(" at {remote}")).unwrap_or_default();
+    let does = if ping.outcome.answers() { "answers" } else { "does not answer" };
+    let detail = ping.detail.as_deref().map(|detail| format!(": {detail}")).unwrap_or_default();
+    format!("{} {does}{at} ({}){detail}", ping.target.key, ping.outcome.as_str())
 }
 
 /// A fresh verdict; `ready` is settled when it is published.

@@ -40,6 +40,41 @@ pub enum TcpState {
     NewSynRecv = 12,
 }
 
+impl TcpState {
+    /// Every state, by number.
+    pub const ALL: [Self; 12] = [
+        Self::Established,
+        Self::SynSent,
+        Self::SynRecv,
+        Self::FinWait1,
+        Self::FinWait2,
+        Self::TimeWait,
+        Self::Close,
+        Self::CloseWait,
+        Self::LastAck,
+        Self::Listen,
+        Self::Closing,
+        Self::NewSynRecv,
+    ];
+
+    /// The stable name used in JSON: that of RFC 9293.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Established => "established",
+            Self::SynSent => "syn_sent",
+            Self::SynRecv | Self::NewSynRecv => "syn_received",
+            Self::FinWait1 => "fin_wait_1",
+            Self::FinWait2 => "fin_wait_2",
+            Self::TimeWait => "time_wait",
+            Self::Close => "closed",
+            Self::CloseWait => "close_wait",
+            Self::LastAck => "last_ack",
+            Self::Listen => "listen",
+            Self::Closing => "closing",
+        }
+    }
+}
+
 impl TryFrom<u8> for TcpState {
     type Error = u8;
     fn try_from(number: u8) -> Result<Self, u8> {
@@ -173,6 +208,10 @@ pub struct ConnectionEvent {
     pub local: SocketAddr,
     /// The address dialled; IPv4-mapped addresses are given as IPv4.
     pub remote: SocketAddr,
+    /// Smoothed round trip at that time; `None` if unknown or never measured.
+    pub rtt: Option<Duration>,
+    /// Segments sent again over the connection's life so far, SYNs included; `None` if the source does not know.
+    pub retransmits_total: Option<u32>,
     /// What.
     pub what: ConnectionChange,
 }
@@ -289,6 +328,8 @@ pub struct SocketSample {
     pub unanswered: u64,
     /// Retransmissions in a row of what is unanswered (of the SYN while connecting).
     pub retransmits: u8,
+    /// Segments sent again over its life, SYNs included; `None` if the source does not know.
+    pub retransmits_total: Option<u32>,
     /// The retransmit timer runs.
     pub retransmitting: bool,
     /// Smoothed round trip; `None` if unknown.

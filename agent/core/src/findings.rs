@@ -3,6 +3,7 @@
 use crate::{
     connection::ConnectionOutcome,
     container::{MEMORY, POOL, Remote, count_since},
+    event::{Event, EventKind},
     id::{PodRef, Role, TargetKey},
     pod::PodRecord,
     sockets::Received,
@@ -297,6 +298,20 @@ pub(crate) struct Book {
 pub(crate) enum Turn {
     Came(Finding),
     Went { code: FindingCode, target: String },
+}
+
+impl Turn {
+    /// The event that tells it, but for where it belongs.
+    pub(crate) fn event(self, now: MonoTime) -> Event {
+        let (code, target, from, to, message) = match self {
+            Self::Came(finding) => (finding.code, finding.target, None, Some(finding.code), finding.message),
+            Self::Went { code, target } => (code, target, Some(code), None, "no longer holds".into()),
+        };
+        let name = |code: FindingCode| code.as_str().to_owned();
+        let event =
+            Event::new(now, EventKind::Finding, message).outcome(code.as_str()).change(from.map(name), to.map(name));
+        if target.is_empty() { event } else { event.target(target) }
+    }
 }
 
 impl Book {

@@ -12,6 +12,7 @@ use crate::{
     attribution::{Attribution, Unattributed},
     cluster::Cluster,
     event::{Event, EventKind, EventLog},
+    findings::Book,
     guard,
     id::{ClusterId, PodUid},
     observation::Observation,
@@ -29,11 +30,15 @@ use std::{
     time::Duration,
 };
 
+mod ask;
 mod file;
+mod losses;
 mod publish;
 mod remember;
 
+use ask::Strays;
 use file::Early;
+use losses::Losses;
 
 /// How often an unchanged world is published again, for the ages and counters inside it.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -47,6 +52,10 @@ pub const MAX_PODS: usize = 1024;
 /// Ports that are watched in the kernel.
 const MAX_PORTS: usize = 64;
 
+/// Least distance between two events about a source whose state stays the same: a cause that changes with every answer
+/// must not fill the log.
+const CAUSE_SPACING: Duration = Duration::from_secs(10);
+
 /// Least distance between two samples that are asked for: one costs some 20 ms for 50 000 sockets...
 const SAMPLE_SPACING: Duration = Duration::from_secs(1);
 
@@ -56,8 +65,8 @@ const URGENT_SPACING: Duration = Duration::from_millis(100);
 /// What [`Judge::advance`] has to say.
 #[derive(Debug, Default)]
 pub struct Advance {
-    /// To be published: something changed, or (with the same generation) evidence was refreshed; the latter at most
-    /// each second.
+    /// To be published: something changed, or evidence was refreshed; the latter at most each second, and without a
+    /// change of [`Judge::changes`].
     pub snapshot: Option<Snapshot>,
     /// What happened since the last call, oldest first.
     pub events: Vec<Event>,
@@ -102,8 +111,15 @@ pub struct Judge {
     wants_sample: bool,
     urgent_sample: bool,
     told: Told,
+    /// What was last told of each source, and when.
+    told_sources: BTreeMap<SourceName, (SourceState, Arc<str>, MonoTime)>,
+    losses: Losses,
+    strays: Strays,
+    /// Findings about the node itself.
+    book: Book,
     log: EventLog,
     generation: u64,
+    changes: u64,
     published: Option<publish::Gist>,
     published_at: Option<MonoTime>,
     looked_at: Option<MonoTime>,
@@ -138,8 +154,13 @@ impl Judge {
             wants_sample: true,
             urgent_sample: false,
             told: Told::default(),
+            told_sources: BTreeMap::new(),
+            losses: Losses::default(),
+            strays: Strays::default(),
+            book: Book::default(),
             log: EventLog::default(),
             generation: 0,
+            changes: 0,
             published: None,
             published_at: None,
             looked_at: None,
@@ -165,7 +186,7 @@ impl Judge {
             }
             Observation::Pd(report) => {
                 if let Some(cluster) = self.clusters.get_mut(usize::from(report.cluster.0)) {
-                    cluster.pd(&report, policy);
+                    cluster.pd(&report, policy, &mut self.log);
                 }
             }
             Observation::Name(report) => {
@@ -216,13 +237,16 @@ impl Judge {
         if source == SourceName::Pods && answered.is_some() && self.pods_at.is_some() {
             self.pods_at = self.pods_at.max(Some(at));
         }
-        let before = self.sources.get(&source).map(|view| view.state);
-        if before != Some(state) {
+        let told = self.told_sources.get(&source);
+        let worth = told
+            .is_none_or(|(was, why, told_at)| *was != state || (*why != detail && at.since(*told_at) >= CAUSE_SPACING));
+        if worth {
             let name = |state: SourceState| state.as_str().to_owned();
-            self.log.push(
-                Event::new(at, EventKind::Source, format!("{} is {}: {detail}", source.as_str(), state.as_str()))
-                    .change(before.map(name), Some(name(state))),
-            );
+            let colon = if detail.is_empty() { "" } else { ": " };
+            let message = format!("{} is {}{colon}{detail}", source.as_str(), state.as_str());
+            let before = told.map(|(was, _, _)| name(*was));
+            self.log.push(Event::new(at, EventKind::Source, message).change(before, Some(name(state))));
+            self.told_sources.insert(source, (state, Arc::clone(&detail), at));
         }
         let view = self.sources.entry(source).or_insert_with(|| SourceView {
             name: source,
@@ -247,11 +271,7 @@ impl Judge {
             let (since, _, lost, counters) = self.kernel_loss.filter(fresh).unwrap_or((loss.at, loss.at, 0, false));
             self.kernel_loss = Some((since, loss.at, lost.saturating_add(loss.lost), counters || loss.counters));
         }
-        let what = if loss.counters { "counters are no longer exact" } else { "details were dropped" };
-        self.log.push(
-            Event::new(loss.at, EventKind::Loss, format!("{}: {what} ({})", loss.source.as_str(), loss.lost))
-                .outcome(loss.source.as_str()),
-        );
+        self.losses.add(&loss);
     }
 
     /// The inventory may still answer.
@@ -275,6 +295,9 @@ impl Judge {
         }
         self.expire_early(now);
         self.judge_pods(now, &mut advance);
+        let due = self.losses.tell(now, &mut self.log);
+        advance.wake(due);
+        self.tell_node(now);
         self.request(now, &mut advance);
         self.publish(now, &mut advance);
         advance
@@ -314,6 +337,14 @@ impl Judge {
                 }
             }
             pod.conclude(assessment, leaving.contains(&uid), cluster, &world, &mut self.log);
+        }
+    }
+
+    /// What stands out about the node itself.
+    fn tell_node(&mut self, now: MonoTime) {
+        let mut findings: Vec<_> = self.kernel_lost(now).into_iter().collect();
+        for turn in self.book.settle(&mut findings) {
+            self.log.mention(turn.event(now));
         }
     }
 

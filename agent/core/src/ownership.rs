@@ -183,6 +183,10 @@ pub(crate) enum OwnerChange {
     Began { target: TargetKey, address: SocketAddr, at: MonoTime },
     /// It is no longer, since this time.
     Ended { target: TargetKey, address: SocketAddr, at: MonoTime },
+    /// The target is no longer listed; this was its address.
+    Gone { target: TargetKey, address: SocketAddr, at: MonoTime },
+    /// It is listed again, and its address was still known.
+    Back { target: TargetKey, address: SocketAddr, at: MonoTime },
 }
 
 /// All tenures of one cluster.
@@ -196,14 +200,38 @@ pub(crate) struct Ownership {
     count: usize,
     /// Targets that exist.
     listed: BTreeSet<TargetKey>,
+    /// Targets that did in this run, and held an address when they left.
+    gone: BTreeSet<TargetKey>,
     changes: Vec<OwnerChange>,
     dropped: u64,
 }
 
 impl Ownership {
     /// Which targets exist; a tenure of another one is over, without a successor.
-    pub(crate) fn set_listed(&mut self, listed: BTreeSet<TargetKey>) {
-        self.listed = listed;
+    pub(crate) fn set_listed(&mut self, listed: BTreeSet<TargetKey>, at: MonoTime) {
+        let before = std::mem::replace(&mut self.listed, listed);
+        let left: Vec<_> = before.difference(&self.listed).copied().collect();
+        let back: Vec<_> = self.gone.intersection(&self.listed).copied().collect();
+        for target in left {
+            let held = self.held(target);
+            for address in &held {
+                self.note(OwnerChange::Gone { target, address: *address, at });
+            }
+            if !held.is_empty() && self.gone.len() < MAX_TENURES {
+                self.gone.insert(target);
+            }
+        }
+        for target in back {
+            self.gone.remove(&target);
+            for address in self.held(target) {
+                self.note(OwnerChange::Back { target, address, at });
+            }
+        }
+    }
+
+    /// The addresses that are not known to be another's by now.
+    fn held(&self, target: TargetKey) -> Vec<SocketAddr> {
+        self.of(target).filter(|(_, tenure)| tenure.ended.is_none()).map(|(address, _)| address).collect()
     }
 
     /// A source answered: `target` is at `addresses`, and at no other address of this family (of any, if `None`).
@@ -466,6 +494,9 @@ impl Ownership {
 
     /// A target goes by another key from now on.
     pub(crate) fn rename(&mut self, old: TargetKey, new: TargetKey) {
+        if self.listed.remove(&old) {
+            self.listed.insert(new);
+        }
         let addresses: Vec<_> = self.of(old).map(|(address, _)| address).collect();
         for address in addresses {
             if let Some(tenure) = self.remove(old, address)

@@ -2,6 +2,7 @@
 //! known.
 
 use crate::{
+    event::{Event, EventKind},
     ping::PdReport,
     policy::{ClusterSettings, VerdictPolicy},
     snapshot::{PdView, PeerView},
@@ -64,12 +65,25 @@ impl Pd {
         }
     }
 
-    /// Files one attempt.
-    pub(crate) fn observe(&mut self, report: &PdReport, policy: &VerdictPolicy) {
+    /// Files one attempt; gives an event for each peer that answers no longer, or again.
+    pub(crate) fn observe(&mut self, report: &PdReport, policy: &VerdictPolicy) -> Vec<Event> {
         self.threshold = policy.failure_threshold;
         self.checked = Some(report.ended);
+        let mut changes = Vec::new();
         for peer in &report.peers {
             if let Some(view) = self.peers.get_mut(usize::from(peer.peer)) {
+                if view.reachable != Some(peer.alive) {
+                    let name = |alive: bool| if alive { "reachable" } else { "unreachable" };
+                    let does = if peer.alive { "answers" } else { "does not answer" };
+                    let error = peer.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+                    let message = format!("peer {} of pd ({}) {does}{error}", peer.peer, view.address);
+                    changes.push(
+                        Event::new(report.ended, EventKind::Ping, message)
+                            .target("pd".into())
+                            .outcome(name(peer.alive))
+                            .change(view.reachable.map(|was| name(was).into()), Some(name(peer.alive).into())),
+                    );
+                }
                 view.reachable = Some(peer.alive);
                 view.last_error.clone_from(&peer.error);
             }
@@ -88,6 +102,7 @@ impl Pd {
         self.down.set(!alive, report.ended);
         self.refused.set(refused, report.ended);
         self.leaderless.set(!listed && serving && !refused, report.ended);
+        changes
     }
 
     /// What follows when no Store that counts was ever known.

@@ -9,7 +9,7 @@ use crate::{
     connection::ConnectionOutcome,
     container::Container,
     event::{Event, EventKind, EventLog},
-    findings::{Book, Turn},
+    findings::Book,
     guard::Member,
     id::{ContainerKey, TargetKey},
     pod::PodRecord,
@@ -286,20 +286,7 @@ impl Pod {
             self.carried.clear();
         }
         for turn in self.book.settle(&mut assessment.findings) {
-            let (code, target, from, to, message) = match turn {
-                Turn::Came(finding) => (finding.code, finding.target, None, Some(finding.code), finding.message),
-                Turn::Went { code, target } => (code, target, Some(code), None, "no longer holds".into()),
-            };
-            let name = |code: FindingCode| code.as_str().to_owned();
-            let mut event = Event::new(now, EventKind::Finding, message)
-                .cluster(self.record.cluster)
-                .pod(self.record.pod.clone())
-                .outcome(code.as_str())
-                .change(from.map(name), to.map(name));
-            if !target.is_empty() {
-                event = event.target(target);
-            }
-            log.push(event);
+            log.push(turn.event(now).cluster(self.record.cluster).pod(self.record.pod.clone()));
         }
         self.findings = assessment.findings;
     }

@@ -18,7 +18,7 @@ use std::{net::IpAddr, sync::Arc};
 pub struct Snapshot {
     /// This node.
     pub node: Arc<str>,
-    /// Rises by one with every published change.
+    /// Rises with every event and with every published change: a snapshot shows the effect of all events up to its own.
     pub generation: u64,
     /// When it was made.
     pub taken_at: MonoTime,

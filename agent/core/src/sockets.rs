@@ -52,6 +52,8 @@ pub(crate) struct Socket {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) state: TcpState,
+    /// The process that began it or that holds it, in the initial pid namespace.
+    pub(crate) pid: Option<u32>,
     /// When it was begun; `None` if it is older than this agent's eyes.
     pub(crate) begun: Option<MonoTime>,
     pub(crate) first_seen: MonoTime,
@@ -64,6 +66,8 @@ pub(crate) struct Socket {
     pub(crate) retransmits_total: u64,
     pub(crate) resets: u64,
     pub(crate) rtt: Option<Duration>,
+    /// A sample has shown it.
+    pub(crate) sampled: bool,
     /// The last time that anything was sent or received, as sampled.
     pub(crate) last_used: Option<MonoTime>,
     /// Since when it waits for an answer.
@@ -72,6 +76,8 @@ pub(crate) struct Socket {
     pub(crate) stuck_counted: Option<MonoTime>,
     pub(crate) outcome: Option<ConnectionOutcome>,
     pub(crate) ended: Option<MonoTime>,
+    /// It ended because a sample no longer listed it: how, the kernel may still tell.
+    pub(crate) vanished: bool,
 }
 
 impl Socket {
@@ -80,6 +86,7 @@ impl Socket {
             local,
             remote,
             state,
+            pid: None,
             begun: None,
             first_seen: at,
             last_seen: at,
@@ -91,12 +98,27 @@ impl Socket {
             retransmits_total: 0,
             resets: 0,
             rtt: None,
+            sampled: false,
             last_used: None,
             stuck_since: None,
             stuck_counted: None,
             outcome: None,
             ended: None,
+            vanished: false,
         }
+    }
+
+    /// Takes in what a detail says beside its news.
+    fn figures(&mut self, event: &ConnectionEvent) {
+        self.pid = event.owner.pid.or(self.pid);
+        self.rtt = event.rtt.or(self.rtt);
+        self.retransmits_total = self.retransmits_total.max(event.retransmits_total.unwrap_or(0).into());
+    }
+
+    /// When it was last known to be in use. Before its first sample that is the end of its handshake; where samples do not
+    /// tell it is not known.
+    pub(crate) fn used(&self) -> Option<MonoTime> {
+        if self.sampled && self.last_used.is_none() { None } else { self.last_used.max(self.established) }
     }
 
     /// The instant that decides whose the connection is.
@@ -133,7 +155,7 @@ pub(crate) enum Noted {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sockets {
     live: BTreeMap<Key, Socket>,
-    ended: VecDeque<Socket>,
+    ended: VecDeque<(Key, Socket)>,
     dropped: u64,
 }
 
@@ -149,8 +171,9 @@ impl Sockets {
         self.live.values_mut()
     }
 
+    /// Those that ended lately, the last first.
     pub(crate) fn ended(&self) -> impl Iterator<Item = &Socket> {
-        self.ended.iter()
+        self.ended.iter().rev().map(|(_, socket)| socket)
     }
 
     pub(crate) fn dropped(&self) -> u64 {
@@ -160,8 +183,12 @@ impl Sockets {
     /// Applies a detail.
     pub(crate) fn event(&mut self, event: &ConnectionEvent) -> Option<Noted> {
         let key = self.key(event.socket, event.local, event.remote);
+        if self.explain_vanished(key, event) {
+            return None;
+        }
         let socket = self.entry(key, event)?;
         socket.last_seen = socket.last_seen.max(event.at);
+        socket.figures(event);
         if event.local.port() != 0 {
             socket.local = event.local;
         }
@@ -169,6 +196,7 @@ impl Sockets {
             ConnectionChange::Begun => {
                 // The kernel gives a freed socket's address to the next one.
                 *socket = Socket::new(event.local, event.remote, TcpState::SynSent, event.at);
+                socket.figures(event);
                 socket.begun = Some(event.at);
                 socket.stuck_since = Some(event.at);
                 None
@@ -217,7 +245,9 @@ impl Sockets {
             ConnectionChange::Retransmit { state, count } => {
                 socket.state = state;
                 socket.retransmits = socket.retransmits.max(count);
-                socket.retransmits_total = socket.retransmits_total.saturating_add(1);
+                if event.retransmits_total.is_none() {
+                    socket.retransmits_total = socket.retransmits_total.saturating_add(1);
+                }
                 socket.stuck_since.get_or_insert(event.at);
                 None
             }
@@ -225,14 +255,42 @@ impl Sockets {
         }
     }
 
-    fn key(&self, id: SocketId, local: SocketAddr, remote: SocketAddr) -> Key {
+    fn key(&mut self, id: SocketId, local: SocketAddr, remote: SocketAddr) -> Key {
+        let (named, nameless) = (Key::Id(id), Key::Tuple(local, remote));
         if id == SocketId::default() {
             // The fallback does not know the id of a socket that details have named.
             let known = self.live.iter().find(|(_, socket)| socket.local == local && socket.remote == remote);
-            known.map_or(Key::Tuple(local, remote), |(key, _)| *key)
-        } else {
-            Key::Id(id)
+            return known.map_or(nameless, |(key, _)| *key);
         }
+        if !self.live.contains_key(&named)
+            && let Some(socket) = self.live.remove(&nameless)
+        {
+            // The other way round: details name what the fallback has found.
+            self.live.insert(named, socket);
+        }
+        named
+    }
+
+    /// The end of a socket that a sample has ended already: a process that closes its socket takes it out of the samples
+    /// at once, and the kernel may go on for minutes until it knows how the connection ended.
+    fn explain_vanished(&mut self, key: Key, event: &ConnectionEvent) -> bool {
+        let outcome = match event.what {
+            ConnectionChange::Failed { evidence, .. } => classify::attempt(&evidence),
+            ConnectionChange::Ended { evidence, .. } => classify::ending(&evidence),
+            _ => return false,
+        };
+        if self.live.contains_key(&key) {
+            return false;
+        }
+        let same = |(other, socket): &&mut (Key, Socket)| {
+            *other == key && socket.vanished && (socket.local, socket.remote) == (event.local, event.remote)
+        };
+        let Some((_, socket)) = self.ended.iter_mut().rev().find(same) else { return false };
+        socket.figures(event);
+        socket.outcome = Some(outcome);
+        socket.ended = Some(event.at);
+        socket.vanished = false;
+        true
     }
 
     fn entry(&mut self, key: Key, event: &ConnectionEvent) -> Option<&mut Socket> {
@@ -264,7 +322,7 @@ impl Sockets {
             if self.ended.len() >= MAX_ENDED {
                 self.ended.pop_front();
             }
-            self.ended.push_back(socket);
+            self.ended.push_back((key, socket));
         }
     }
 
@@ -284,7 +342,13 @@ impl Sockets {
         socket.last_seen = until.max(before);
         socket.local = sample.local;
         socket.state = sample.state;
+        if sample.state != TcpState::SynSent {
+            socket.outcome = Some(ConnectionOutcome::Established);
+        }
+        socket.sampled = true;
+        socket.pid = sample.owner.pid.or(socket.pid);
         socket.rtt = sample.rtt.or(socket.rtt);
+        socket.retransmits_total = socket.retransmits_total.max(sample.retransmits_total.unwrap_or(0).into());
         if let Some(bytes) = sample.bytes_received {
             let grew = bytes > socket.bytes_received.unwrap_or(0);
             if grew && known && socket.bytes_received.is_some() {
@@ -317,6 +381,10 @@ impl Sockets {
     pub(crate) fn reconcile(&mut self, at: MonoTime) {
         let gone: Vec<_> = self.live.iter().filter(|(_, socket)| socket.last_seen < at).map(|(key, _)| *key).collect();
         for key in gone {
+            if let Some(socket) = self.live.get_mut(&key) {
+                socket.outcome = Some(ConnectionOutcome::Unknown);
+                socket.vanished = true;
+            }
             self.end(key, at);
         }
     }

@@ -1,6 +1,7 @@
 //! The composition root: binds, builds, runs, and ends in order. The only place that knows every part.
 
 use crate::{
+    ask::{self, Asker},
     clock,
     config::{Config, KernelMode},
     engine::{self, Wiring},
@@ -59,18 +60,19 @@ pub async fn run(config: Config) -> Result<ExitCode> {
         publish::channel(Arc::new(judge.snapshot(clock::now())), config.verdict.on_unknown, draining.clone());
     let (observations, receiver) = observe::channel();
     let (sender, clusters, kernel) = requests::channel(config.clusters.len());
+    let (asker, questions) = ask::channel();
 
     let source = open_kernel(&config)?;
     let programs = source.handle();
     start_sources(&mut tasks, &config, &observations, clusters, (source, kernel), &stop)?;
     drop(observations);
-    let wiring = Wiring { observations: receiver, requests: sender, publisher, recorder };
+    let wiring = Wiring { observations: receiver, requests: sender, questions, publisher, recorder };
     let engine_stop = stop.clone();
     tasks.spawn("engine", async move {
         engine::run(judge, wiring, engine_stop).await;
         Ok(())
     });
-    listeners.serve(&mut tasks, &publication, Box::new(move || programs.program_seconds()), &stop);
+    listeners.serve(&mut tasks, &publication, &asker, Box::new(move || programs.program_seconds()), &stop);
     tracing::info!(node = %config.node, version = env!("CARGO_PKG_VERSION"), "running");
 
     let (code, farewell) = tokio::select! {
@@ -217,6 +219,7 @@ impl Listeners {
         self,
         tasks: &mut Tasks,
         publication: &Publication,
+        asker: &Asker,
         programs: Box<ProgramSeconds>,
         stop: &CancellationToken,
     ) {
@@ -228,11 +231,12 @@ impl Listeners {
         }
         if let Some(admin) = self.admin {
             // A browser on this machine can be made to send requests here; the socket is out of its reach.
-            let router = publish::admin::loopback_router(publication.clone());
+            let router = publish::admin::loopback_router(publication.clone(), asker.clone());
             tasks.spawn("admin listener", serve(admin, router, stop.clone()));
         }
         if let Some(socket) = self.admin_socket {
-            tasks.spawn("admin socket", serve(socket, publish::admin::router(publication.clone()), stop.clone()));
+            let router = publish::admin::router(publication.clone(), asker.clone());
+            tasks.spawn("admin socket", serve(socket, router, stop.clone()));
         }
         tasks.spawn("probe listener", serve(self.probe, publish::probe::router(publication.clone()), stop.clone()));
     }

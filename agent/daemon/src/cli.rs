@@ -3,9 +3,12 @@
 mod address;
 mod check_config;
 mod client;
+mod connections;
+mod events;
 mod exit;
 mod list;
 mod probe;
+mod query;
 mod status;
 mod table;
 mod wire;
@@ -71,6 +74,20 @@ pub enum Command {
     #[command(after_help = "Example:\n  storewatch stores")]
     Stores(AskArgs),
 
+    /// List the pods' connections to Stores and PD: to whom, whose the address is, how it goes and how it ended.
+    #[command(after_help = "Examples:\n  storewatch connections\n  storewatch connections --owner previous\n  \
+                      storewatch connections --pod graph/hugegraph-server-0 --state established\n\n\
+                      An age after `>` is of a connection that is older than the agent.")]
+    Connections(ConnectionsArgs),
+
+    /// List what happened lately, or follow it.
+    #[command(after_help = "Examples:\n  storewatch events --kind transition,finding\n  \
+                            storewatch events --follow --pod graph/hugegraph-server-0\n  \
+                            storewatch -o json events --since 412 | jq -r '.[].message'\n\n\
+                            With --follow and -o json each line is one event. It ends with exit code 0 on Ctrl-C, and \
+                            with 1 when the agent goes.")]
+    Events(EventsArgs),
+
     /// Answer by exit code whether a pod is ready: 0 ready, 1 not ready, 2 no agent or no such pod.
     #[command(after_help = "Examples:\n  storewatch probe graph/hugegraph-server-0\n  \
                             POD_UID=6f2c... STOREWATCH_AGENT=http://10.0.0.7:9465 storewatch probe --on-error ready")]
@@ -96,9 +113,81 @@ pub struct ConfigArgs {
 /// How to ask.
 #[derive(Args, Clone, Debug)]
 pub struct AskArgs {
-    /// How long to wait for the whole answer.
+    /// How long to wait for the whole answer (of one that goes on: for its beginning).
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
     pub timeout: Duration,
+}
+
+/// Which connections.
+#[derive(Args, Clone, Debug)]
+pub struct ConnectionsArgs {
+    /// Of pods in this namespace.
+    #[arg(long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+
+    /// Of this pod: NAME or NAMESPACE/NAME.
+    #[arg(long, value_name = "POD")]
+    pub pod: Option<String>,
+
+    /// Of pods of this cluster.
+    #[arg(long, value_name = "CLUSTER")]
+    pub cluster: Option<String>,
+
+    /// To this target: a Store's id, static-N, pd or other.
+    #[arg(long, value_name = "TARGET")]
+    pub target: Option<String>,
+
+    /// Whose the remote address is: the target's now (current), once (previous), or unknown.
+    #[arg(long, value_name = "OWNER")]
+    pub owner: Option<String>,
+
+    /// How it went: established, refused, reset, no_answer_kernel, ...
+    #[arg(long, value_name = "OUTCOME")]
+    pub outcome: Option<String>,
+
+    /// Its TCP state: syn_sent, established, close_wait, closed (lately ended), ...
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<String>,
+
+    /// Instead those that belong to no judged pod, with the reason why.
+    #[arg(long, conflicts_with_all = ["namespace", "pod"])]
+    pub unattributed: bool,
+
+    /// How many at most.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+
+    /// How to ask.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
+/// Which events.
+#[derive(Args, Clone, Debug)]
+pub struct EventsArgs {
+    /// Only those after this generation.
+    #[arg(long, value_name = "GENERATION")]
+    pub since: Option<u64>,
+
+    /// Go on with what happens from now on.
+    #[arg(long, short)]
+    pub follow: bool,
+
+    /// Only these kinds: transition, connection, reset, ping, owner, finding, source, loss; with commas in between.
+    #[arg(long, value_name = "KINDS")]
+    pub kind: Option<String>,
+
+    /// Only those of pods in this namespace.
+    #[arg(long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+
+    /// Only those of this pod: NAME or NAMESPACE/NAME.
+    #[arg(long, value_name = "POD")]
+    pub pod: Option<String>,
+
+    /// How to ask.
+    #[command(flatten)]
+    pub ask: AskArgs,
 }
 
 /// Whom `probe` is about.
@@ -180,6 +269,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Status(args) => asking(status::run(agent, output, args.timeout)),
         Command::Pods(args) => asking(list::pods(agent, output, args.timeout)),
         Command::Stores(args) => asking(list::stores(agent, output, args.timeout)),
+        Command::Connections(args) => asking(connections::run(agent, output, &args)),
+        Command::Events(args) => asking(events::run(agent, output, &args)),
         Command::Probe(args) => asking(probe::run(agent, output, &args.or_pod_uid(std::env::var("POD_UID").ok()))),
         Command::Demo(DemoArgs { keep, part }) => match part {
             Some(part) => crate::demo::run_part(part),

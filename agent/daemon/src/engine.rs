@@ -3,7 +3,9 @@
 //! It does no I/O of its own, so a dead target, a slow disk or a stuck reader cannot hold it up; liveness of the agent is
 //! the liveness of this loop.
 
-use crate::{clock, observe::ObservationReceiver, publish::Publisher, requests::RequestSender, state::Recorder};
+use crate::{
+    ask::Questions, clock, observe::ObservationReceiver, publish::Publisher, requests::RequestSender, state::Recorder,
+};
 use std::{sync::Arc, time::Duration};
 use storewatch_core::{
     event::{Event, EventKind},
@@ -24,6 +26,8 @@ pub struct Wiring {
     pub observations: ObservationReceiver,
     /// To the sources.
     pub requests: RequestSender,
+    /// From the publishers.
+    pub questions: Questions,
     /// To the publishers.
     pub publisher: Publisher,
     /// To the state file.
@@ -45,6 +49,7 @@ pub async fn run(mut judge: Judge, mut wiring: Wiring, stop: CancellationToken) 
                     judge.observe(observation);
                 }
             }
+            () = wiring.questions.arrive() => {}
             () = tokio::time::sleep(wake) => {}
         }
         let now = clock::now();
@@ -52,17 +57,20 @@ pub async fn run(mut judge: Judge, mut wiring: Wiring, stop: CancellationToken) 
             judge.observe(loss);
         }
         wiring.publisher.beat(now);
+        let due = wiring.questions.serve(&mut judge, now);
         let advance = judge.advance(now);
-        wake = advance.next.map_or(TICK, |next| next.since(now).min(TICK));
+        let next = [advance.next, due].into_iter().flatten().min();
+        wake = next.map_or(TICK, |next| next.since(now).min(TICK));
         for request in advance.requests {
             wiring.requests.route(request);
         }
         advance.events.iter().for_each(log);
+        // In this order, so that whoever hears of an event finds it in the snapshot.
         if let Some(snapshot) = advance.snapshot {
-            let generation = snapshot.generation;
             wiring.publisher.publish(Arc::new(snapshot));
-            wiring.recorder.published(generation, now, || judge.memory(now));
+            wiring.recorder.published(judge.changes(), now, || judge.memory(now));
         }
+        wiring.publisher.tell(advance.events);
     }
     let now = clock::now();
     wiring.recorder.ends(now, || judge.memory(now));

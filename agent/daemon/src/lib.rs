@@ -6,6 +6,7 @@
 //! ```
 
 pub mod app;
+pub mod ask;
 pub mod cli;
 pub mod clock;
 pub mod config;

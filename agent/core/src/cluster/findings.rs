@@ -28,15 +28,20 @@ impl Cluster {
 
     pub(super) fn tell_owners(&mut self, log: &mut EventLog) {
         for change in self.ownership.take_changes() {
-            let (target, address, at, message) = match change {
+            let (began, target, address, at, message) = match change {
                 OwnerChange::Began { target, address, at } => {
-                    (target, address, at, format!("{target} is at {address}"))
+                    (true, target, address, at, format!("{target} is at {address}"))
                 }
                 OwnerChange::Ended { target, address, at } => {
-                    (target, address, at, format!("{target} has left {address}"))
+                    (false, target, address, at, format!("{target} has left {address}"))
+                }
+                OwnerChange::Gone { target, address, at } => {
+                    (false, target, address, at, format!("{target} is no longer listed; it was at {address}"))
+                }
+                OwnerChange::Back { target, address, at } => {
+                    (true, target, address, at, format!("{target} is listed again, at {address}"))
                 }
             };
-            let began = matches!(change, OwnerChange::Began { .. });
             let (from, to) =
                 (Some(address.to_string()).filter(|_| !began), Some(address.to_string()).filter(|_| began));
             log.push(
@@ -45,8 +50,8 @@ impl Cluster {
         }
     }
 
-    /// What stands out about each Store, by this node's pings alone.
-    pub(super) fn find(&mut self, now: MonoTime, policy: &VerdictPolicy) {
+    /// What stands out about each Store and about PD, by this node's own calls alone.
+    pub(super) fn find(&mut self, now: MonoTime, policy: &VerdictPolicy, log: &mut EventLog) {
         let mut all = Vec::new();
         for (key, store) in &self.stores {
             let word = self.node_word(*key);
@@ -105,7 +110,11 @@ impl Cluster {
                 }
             }
         }
-        self.book.settle(&mut all);
+        // PD's streaks know since when; what is published comes from them.
+        let mut of_pd = self.pd.view().findings;
+        for turn in self.book.settle(&mut all).into_iter().chain(self.pd_book.settle(&mut of_pd)) {
+            log.mention(turn.event(now).cluster(self.id));
+        }
         self.store_findings.clear();
         for finding in all {
             let key = self.stores.keys().find(|key| key.to_string() == finding.target).copied();

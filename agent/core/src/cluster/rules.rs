@@ -98,7 +98,7 @@ impl Cluster {
             self.verdict.message = self.message(reason);
         }
         self.verdict.carried = self.restored;
-        self.find(now, policy);
+        self.find(now, policy, log);
         self.request(now, pods_present, advance);
     }
 

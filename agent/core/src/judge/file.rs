@@ -1,6 +1,6 @@
 //! Filing what the kernel told: whose it is, and what it adds to.
 
-use super::Judge;
+use super::{Judge, ask::Strays};
 use crate::{
     attribution::{Place, Unattributed},
     classify,
@@ -189,11 +189,18 @@ impl Judge {
             return;
         }
         self.sampled = Some(sample.at);
+        self.strays = Strays::default();
         for socket in &sample.sockets {
             if socket.state == TcpState::Listen {
                 continue;
             }
-            let Ok(Place { pod, container, foreign }) = self.attribution.place(Some(&socket.owner)) else { continue };
+            let Place { pod, container, foreign } = match self.attribution.place(Some(&socket.owner)) {
+                Ok(place) => place,
+                Err(reason) => {
+                    self.strays.add(reason, socket);
+                    continue;
+                }
+            };
             let Some(pod) = self.pods.get_mut(&pod) else { continue };
             let cluster = self.clusters.get(usize::from(pod.record.cluster.0));
             if let Some(container) = pod.container(container, foreign, sample.at, cluster) {

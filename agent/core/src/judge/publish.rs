@@ -100,24 +100,32 @@ impl Judge {
         let pending = self.dirty && look.is_none_or(|at| at <= now);
         if !(self.log.is_urgent() || pending || refresh.is_none_or(|at| at <= now)) {
             advance.wake(if self.dirty { look } else { refresh });
-            advance.events = self.log.drain(self.generation);
+            advance.events = self.log.drain(now, &mut self.generation);
             return;
         }
         self.looked_at = Some(now);
+        let told = self.log.is_urgent();
         let mut snapshot = self.snapshot(now);
         let gist = Gist::of(&snapshot);
         let changed = self.published.as_ref() != Some(&gist);
         self.stale_ages |= self.dirty;
         self.dirty = false;
-        if changed || (self.stale_ages && refresh.is_none_or(|at| at <= now)) {
-            self.generation += u64::from(changed);
+        advance.events = self.log.drain(now, &mut self.generation);
+        if changed || told || (self.stale_ages && refresh.is_none_or(|at| at <= now)) {
+            // A change that is no event of its own needs a generation too.
+            self.generation += u64::from(changed && advance.events.is_empty());
+            self.changes += u64::from(changed || told);
             snapshot.generation = self.generation;
             self.published = Some(gist);
             self.published_at = Some(now);
             self.stale_ages = false;
             advance.snapshot = Some(snapshot);
         }
-        advance.events = self.log.drain(self.generation);
+    }
+
+    /// How often what decides has changed so far; ages, counters and single connections do not count.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The world as of the last [`Judge::advance`].
@@ -174,7 +182,7 @@ impl Judge {
         })
     }
 
-    fn kernel_lost(&self, now: MonoTime) -> Option<Finding> {
+    pub(super) fn kernel_lost(&self, now: MonoTime) -> Option<Finding> {
         let (since, last, lost, counters) = self.kernel_loss?;
         (now.since(last) <= self.settings.policy.window).then(|| Finding {
             code: FindingCode::KernelEventsLost,

@@ -4,7 +4,6 @@ use super::Judge;
 use crate::{
     memory::{ClusterMemory, ContainerMemory, Memory},
     pods::Pod,
-    table::ConnectionView,
     time::MonoTime,
 };
 
@@ -41,15 +40,6 @@ impl Judge {
             }
         }
         self.dirty = true;
-    }
-
-    /// Every connection of the judged pods to watched ports: live ones and those that ended lately.
-    pub fn connections(&self) -> Vec<ConnectionView> {
-        self.pods
-            .values()
-            .filter_map(|pod| Some((pod, self.clusters.get(usize::from(pod.record.cluster.0))?)))
-            .flat_map(|(pod, cluster)| pod.connections(cluster))
-            .collect()
     }
 }
 

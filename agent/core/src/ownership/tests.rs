@@ -14,7 +14,7 @@ fn address(last: u8) -> SocketAddr {
 
 fn ownership() -> Ownership {
     let mut all = Ownership::default();
-    all.set_listed([T, U].into());
+    all.set_listed([T, U].into(), t(0));
     all.answer(ClaimSource::Dns, T, Some(false), &[address(1)], t(0));
     all
 }
@@ -105,7 +105,7 @@ fn of_two_claimants_the_one_that_a_ping_saw_wins() {
 #[test]
 fn a_removed_target_is_gone_and_has_no_successor() {
     let mut all = ownership();
-    all.set_listed([U].into());
+    all.set_listed([U].into(), t(0));
     assert_eq!(all.owner(address(1), t(10)), Owner::Former(T));
     assert!(!all.exists(T));
     assert_eq!(all.present_owner(address(1)), None);

@@ -10,12 +10,14 @@ use crate::{
     ownership::Owner,
     pod::PodRecord,
     snapshot::{Connections, PodTargetView, PodView},
+    sockets::Socket,
     stale::StaleEntry,
-    table::{ConnectionView, OwnerView, Via},
+    table::{ConnectionFilter, ConnectionView, Via},
     time::MonoTime,
     verdict::{Finding, Status, Verdict},
 };
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::Arc,
@@ -71,37 +73,68 @@ impl Pod {
         }
     }
 
-    /// Its connections, live ones and those that ended lately.
-    pub(crate) fn connections<'a>(&'a self, cluster: &'a Cluster) -> impl Iterator<Item = ConnectionView> + 'a {
-        let sockets =
-            self.containers.values().flat_map(|container| container.sockets.live().chain(container.sockets.ended()));
-        sockets.map(|socket| {
-            let owner = cluster.ownership.owner(socket.remote, socket.origin());
-            ConnectionView {
+    /// Its connections that `filter` admits: live ones by remote address, then those that ended lately, the last first.
+    /// Hands each to `take`, which makes it a [`ConnectionView`] or passes it over: whoever asks for a page of thousands
+    /// needs no more than the number of the others.
+    pub(crate) fn connections(
+        &self,
+        cluster: &Cluster,
+        filter: &ConnectionFilter,
+        mut take: impl FnMut(&dyn Fn() -> ConnectionView),
+    ) {
+        let mut owners: BTreeMap<SocketAddr, Owner> = BTreeMap::new();
+        let mut admitted = |socket: &Socket| {
+            if !filter.admits_socket(socket.state, socket.outcome) {
+                return None;
+            }
+            let owner = || cluster.ownership.owner(socket.remote, socket.origin());
+            let owner = if cluster.ownership.is_contested(socket.remote) {
+                owner()
+            } else {
+                *owners.entry(socket.remote).or_insert_with(owner)
+            };
+            filter.admits_owner(owner.into(), owner.target()).then_some(owner)
+        };
+        let mut found = Vec::new();
+        for (key, container) in &self.containers {
+            let live = container.sockets.live();
+            found.extend(live.filter_map(|socket| Some((key, container.foreign, socket, admitted(socket)?))));
+        }
+        found.sort_by_key(|(_, _, socket, _)| (socket.remote, socket.local));
+        let live = found.len();
+        for (key, container) in &self.containers {
+            let ended = container.sockets.ended();
+            found.extend(ended.filter_map(|socket| Some((key, container.foreign, socket, admitted(socket)?))));
+        }
+        found[live..].sort_by_key(|(_, _, socket, _)| Reverse(socket.ended));
+        for (key, foreign, socket, owner) in found {
+            take(&|| ConnectionView {
                 cluster: self.record.cluster,
                 pod: self.record.pod.clone(),
                 uid: self.record.uid.clone(),
+                container: *key,
+                foreign,
+                pid: socket.pid,
                 target: owner.target(),
                 local: socket.local,
                 remote: socket.remote,
-                owner: match owner {
-                    Owner::Current(_) => OwnerView::Current,
-                    Owner::Former(_) => OwnerView::Previous,
-                    Owner::Unknown => OwnerView::Unknown,
-                },
+                owner: owner.into(),
                 state: socket.state,
                 outcome: socket.outcome,
                 opened_at: socket.begun,
+                established_at: socket.established,
                 first_seen: socket.first_seen,
-                last_used: socket.last_used,
+                last_used: socket.used(),
                 rtt: socket.rtt,
                 retransmits: socket.retransmits_total.max(socket.retransmits.into()),
                 resets: socket.resets,
                 bytes_received: socket.bytes_received,
+                unanswered: socket.unanswered,
+                waiting_since: socket.stuck_since,
                 via: if self.proxied.contains(&socket.remote) { Via::Proxy } else { Via::Direct },
                 ended: socket.ended,
-            }
-        })
+            });
+        }
     }
 
     /// What survives a restart.

@@ -107,8 +107,8 @@ struct Client {
 
 pub(crate) struct Node {
     script: Script,
-    now: MonoTime,
-    judge: Judge,
+    pub(crate) now: MonoTime,
+    pub(crate) judge: Judge,
     queue: BTreeMap<(MonoTime, u64), Event>,
     sequence: u64,
     hosts: BTreeMap<SocketAddr, Host>,
@@ -140,11 +140,18 @@ pub(crate) struct Node {
     told: BTreeMap<String, String>,
     findings: BTreeMap<String, BTreeSet<String>>,
     pub(crate) output: String,
+    /// Everything that the judge told as it happened.
+    pub(crate) events: Vec<storewatch_core::event::Event>,
 }
 
 impl Node {
     /// Plays a whole script and gives what the judge said.
     pub(crate) fn play(script: Script) -> String {
+        Self::run(script).output
+    }
+
+    /// Plays a whole script and gives the node as it was at its end.
+    pub(crate) fn run(script: Script) -> Self {
         let start = MonoTime::from_millis(1_000_000);
         let judge = Judge::new(settings(&script), start);
         let mut node = Self {
@@ -179,6 +186,7 @@ impl Node {
             told: BTreeMap::new(),
             findings: BTreeMap::new(),
             output: String::new(),
+            events: Vec::new(),
             script,
         };
         for (index, step) in node.script.steps.clone().iter().enumerate() {
@@ -204,7 +212,7 @@ impl Node {
                 node.advance();
             }
         }
-        node.output
+        node
     }
 
     fn observe(&mut self, observation: Observation) {
@@ -224,6 +232,7 @@ impl Node {
 
     fn advance(&mut self) {
         let advance = self.judge.advance(self.now);
+        self.events.extend(advance.events);
         for request in advance.requests {
             match request {
                 Request::Targets { targets, .. } => {

@@ -24,6 +24,7 @@ use storewatch_core::{
     pod::{PodRecord, Workload},
     snapshot::Snapshot,
     source::{Loss, SourceName, SourceReport, SourceState},
+    table::TableQuery,
     time::MonoTime,
     topology::{ListedStore, ReportedState},
     verdict::Status,
@@ -211,7 +212,16 @@ fn any_observation() -> impl Strategy<Value = Observation> {
     ];
     let connection = (at.clone(), 0u64..6, any_owner(), any_address(), any_address(), change).prop_map(
         |(at, socket, owner, local, remote, what)| {
-            Observation::Connection(ConnectionEvent { at, socket: SocketId(socket), owner, local, remote, what })
+            Observation::Connection(ConnectionEvent {
+                at,
+                socket: SocketId(socket),
+                owner,
+                local,
+                remote,
+                rtt: None,
+                retransmits_total: None,
+                what,
+            })
         },
     );
     let sample = (
@@ -235,6 +245,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
                 bytes_acked,
                 unanswered: bytes_acked.unwrap_or(0),
                 retransmits,
+                retransmits_total: Some(u32::from(retransmits) * 3),
                 retransmitting: retransmits > 0,
                 rtt: None,
                 last_received: Some(seen),
@@ -290,7 +301,9 @@ proptest! {
             if let Some(snapshot) = &advance.snapshot {
                 check(snapshot);
             }
-            judge.connections();
+            let table = judge.table(&TableQuery { limit: 3, ..TableQuery::default() });
+            prop_assert!(table.connections.len() == table.total.min(3));
+            prop_assert!(table.strays.len() as u64 <= table.unattributed.iter().map(|(_, count)| count).sum());
         }
     }
 
@@ -421,6 +434,7 @@ fn floods_are_bounded_and_counted() {
             bytes_acked: None,
             unanswered: 0,
             retransmits: 0,
+            retransmits_total: None,
             retransmitting: false,
             rtt: None,
             last_received: None,
@@ -431,7 +445,8 @@ fn floods_are_bounded_and_counted() {
     let snapshot = judge.advance(now).snapshot.unwrap();
     assert!(snapshot.pods.len() <= MAX_PODS);
     assert!(snapshot.clusters[0].stores.len() <= 1024);
-    assert!(judge.connections().len() <= 1024 + 32);
+    let table = judge.table(&TableQuery::default());
+    assert!(table.total <= 1024 + 32 && table.connections.len() == table.total);
     let dropped = snapshot.dropped;
     assert!(dropped.pods > 0 && dropped.targets > 0 && dropped.evidence >= 100_000 - 200, "{dropped:?}");
 }
@@ -483,6 +498,7 @@ fn a_large_node_is_judged() {
             bytes_acked: None,
             unanswered: 0,
             retransmits: 0,
+            retransmits_total: None,
             retransmitting: false,
             rtt: None,
             last_received: Some(now),

@@ -1,13 +1,13 @@
-//! One request to the agent, with one budget for connecting, sending and reading.
+//! One request to the agent, with one budget for connecting, sending and reading; or one whose answer goes on.
 
-use super::{Failure, address::AgentAddress};
+use super::{Failure, address::AgentAddress, table::clean};
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use serde::de::DeserializeOwned;
-use std::{io, time::Duration};
+use serde::{Deserialize, de::DeserializeOwned};
+use std::{io, ops::ControlFlow, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
@@ -17,20 +17,42 @@ use tokio::{
 /// A node's whole snapshot is far below this.
 const MAX_BODY: usize = 32 << 20;
 
+/// A problem document is some hundred bytes.
+const MAX_PROBLEM: usize = 64 << 10;
+
 /// What the agent said.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+}
+
+/// A good answer, read.
+#[derive(Clone, Debug)]
+pub(super) struct Said<T> {
+    pub(super) value: T,
+    /// As the agent wrote it, with a line's end.
+    pub(super) text: String,
+    pub(super) headers: HeaderMap,
+}
+
+impl<T> Said<T> {
+    /// A header's text; empty if there is none.
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
 }
 
 /// Asks the agent for `path`. Any HTTP status is an answer.
 pub(super) async fn get(agent: &AgentAddress, path: &str, budget: Duration) -> Result<Answer, Failure> {
     let result = timeout(budget, exchange(agent, path)).await;
-    result.unwrap_or_else(|_| {
-        let waited = crate::config::show_duration(budget);
-        Err(Failure::wrong(format!("no answer from the agent at {agent} within {waited}")))
-    })
+    result.unwrap_or_else(|_| Err(late(agent, budget)))
+}
+
+fn late(agent: &AgentAddress, budget: Duration) -> Failure {
+    let waited = crate::config::show_duration(budget);
+    Failure::wrong(format!("no answer from the agent at {agent} within {waited}"))
 }
 
 /// Asks the agent for `path` and reads the JSON of a good answer; gives its text too.
@@ -39,13 +61,18 @@ pub(super) async fn get_json<T: DeserializeOwned>(
     path: &str,
     budget: Duration,
 ) -> Result<(T, String), Failure> {
-    let Answer { status, body } = get(agent, path, budget).await?;
+    ask(agent, path, budget).await.map(|said| (said.value, said.text))
+}
+
+/// The same, with what the agent says beside the answer.
+pub(super) async fn ask<T: DeserializeOwned>(
+    agent: &AgentAddress,
+    path: &str,
+    budget: Duration,
+) -> Result<Said<T>, Failure> {
+    let Answer { status, headers, body } = get(agent, path, budget).await?;
     if status != StatusCode::OK {
-        let hint = match (status, agent) {
-            (StatusCode::NOT_FOUND, AgentAddress::Http { .. }) => "; is that its probe port, and not the admin port?",
-            _ => "",
-        };
-        return Err(Failure::wrong(format!("the agent at {agent} answers {status} to {path}{hint}")));
+        return Err(refused(agent, path, status, &body));
     }
     let value = serde_json::from_slice(&body)
         .map_err(|error| Failure::wrong(format!("what answers at {agent} is no storewatch agent: {error}")))?;
@@ -53,10 +80,98 @@ pub(super) async fn get_json<T: DeserializeOwned>(
     if !text.ends_with('\n') {
         text.push('\n');
     }
-    Ok((value, text))
+    Ok(Said { value, text, headers })
 }
 
-async fn exchange(agent: &AgentAddress, path: &str) -> Result<Answer, Failure> {
+/// The agent's own reason, if it gives one; the place alone where something else answers.
+fn refused(agent: &AgentAddress, path: &str, status: StatusCode, body: &[u8]) -> Failure {
+    #[derive(Deserialize)]
+    struct Problem {
+        detail: String,
+    }
+    let path = path.split('?').next().unwrap_or(path);
+    let hint = match (status, agent, serde_json::from_slice::<Problem>(body)) {
+        (StatusCode::NOT_FOUND, AgentAddress::Http { .. }, _) => {
+            "; is that its probe port, and not the admin port?".to_owned()
+        }
+        (StatusCode::NOT_FOUND, _, _) | (_, _, Err(_)) => String::new(),
+        (_, _, Ok(Problem { detail })) => format!(": {}", clean(&detail)),
+    };
+    Failure::wrong(format!("the agent at {agent} answers {status} to {path}{hint}"))
+}
+
+/// Reads the answer to `path` for as long as it goes on, piece by piece, until `take` has enough. `budget` is for its
+/// beginning, `silence` for each piece.
+///
+/// # Errors
+/// Exit code 2 when there is no good answer, 1 when it breaks off; an end in order is none.
+pub(super) async fn follow(
+    agent: &AgentAddress,
+    path: &str,
+    budget: Duration,
+    silence: Duration,
+    mut take: impl FnMut(&[u8]) -> Result<ControlFlow<()>, Failure>,
+) -> Result<ControlFlow<()>, Failure> {
+    let begun = timeout(budget, async {
+        let (mut sender, connection) = open(agent).await?;
+        // Boxed, since it goes on beside whatever is read.
+        let mut connection = Box::pin(connection);
+        let request = request(agent, path, "text/event-stream")?;
+        let response = tokio::select! {
+            response = sender.send_request(request) => response.map_err(|error| no_agent(agent, &error))?,
+            _ = &mut connection => return Err(Failure::wrong(format!("{agent} closed the connection"))),
+        };
+        Ok((sender, connection, response))
+    });
+    let (_sender, mut connection, response) = begun.await.unwrap_or_else(|_| Err(late(agent, budget)))?;
+    let status = response.status();
+    let mut body = response.into_body();
+    if status != StatusCode::OK {
+        let reading = async { Limited::new(body, MAX_PROBLEM).collect().await.map(|body| body.to_bytes()) };
+        let read = tokio::select! {
+            read = timeout(budget, reading) => read.ok().and_then(Result::ok).unwrap_or_default(),
+            _ = &mut connection => Bytes::new(),
+        };
+        return Err(refused(agent, path, status, &read));
+    }
+    let mut driven = false;
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = timeout(silence, body.frame()) => frame,
+            // What it has brought is read to the end.
+            _ = &mut connection, if !driven => {
+                driven = true;
+                continue;
+            }
+        };
+        match frame {
+            Err(_) => {
+                let waited = crate::config::show_duration(silence);
+                return Err(Failure::running(format!("the agent at {agent} has said nothing for {waited}")));
+            }
+            Ok(None) => return Ok(ControlFlow::Continue(())),
+            Ok(Some(Err(error))) => {
+                return Err(Failure::running(format!("the answer of the agent at {agent} broke off: {error}")));
+            }
+            Ok(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref()
+                    && take(data)?.is_break()
+                {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+    }
+}
+
+/// A connection of either kind.
+trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
+
+type Connection = http1::Connection<TokioIo<Box<dyn Wire>>, Empty<Bytes>>;
+
+async fn open(agent: &AgentAddress) -> Result<(http1::SendRequest<Empty<Bytes>>, Connection), Failure> {
     let unreachable = |error: io::Error| {
         let reason = match (error.kind(), agent) {
             (io::ErrorKind::NotFound, AgentAddress::Unix(_)) => {
@@ -68,36 +183,36 @@ async fn exchange(agent: &AgentAddress, path: &str) -> Result<Answer, Failure> {
         };
         Failure::wrong(format!("the agent cannot be reached at {agent}: {reason}"))
     };
-    match agent {
-        AgentAddress::Unix(socket) => {
-            let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
-            talk(agent, stream, path).await
-        }
+    let wire: Box<dyn Wire> = match agent {
+        AgentAddress::Unix(socket) => Box::new(UnixStream::connect(socket).await.map_err(unreachable)?),
         AgentAddress::Http { host, port } => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
-            talk(agent, stream, path).await
+            Box::new(TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?)
         }
-    }
+    };
+    http1::handshake(TokioIo::new(wire)).await.map_err(|error| no_agent(agent, &error))
 }
 
-async fn talk<S>(agent: &AgentAddress, stream: S, path: &str) -> Result<Answer, Failure>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let broken =
-        |error: hyper::Error| Failure::wrong(format!("what answers at {agent} is no storewatch agent: {error}"));
-    let request = Request::get(path)
+fn no_agent(agent: &AgentAddress, error: &hyper::Error) -> Failure {
+    Failure::wrong(format!("what answers at {agent} is no storewatch agent: {error}"))
+}
+
+fn request(agent: &AgentAddress, path: &str, accept: &str) -> Result<Request<Empty<Bytes>>, Failure> {
+    Request::get(path)
         .header(header::HOST, agent.authority())
-        .header(header::ACCEPT, "application/json")
+        .header(header::ACCEPT, accept)
         .header(header::USER_AGENT, concat!("storewatch/", env!("CARGO_PKG_VERSION")))
         .header(header::CONNECTION, "close")
         .body(Empty::<Bytes>::new())
-        .map_err(|error| Failure::wrong(format!("{path} cannot be asked for: {error}")))?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        .map_err(|error| Failure::wrong(format!("{path} cannot be asked for: {error}")))
+}
+
+async fn exchange(agent: &AgentAddress, path: &str) -> Result<Answer, Failure> {
+    let (mut sender, connection) = open(agent).await?;
+    let request = request(agent, path, "application/json")?;
     let answer = async {
-        let response = sender.send_request(request).await.map_err(broken)?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
+        let response = sender.send_request(request).await.map_err(|error| no_agent(agent, &error))?;
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, MAX_BODY).collect().await;
         let body = body.map_err(|error| {
             let reason = match error.downcast_ref::<LengthLimitError>() {
                 Some(_) => format!("is longer than {} MiB", MAX_BODY >> 20),
@@ -105,7 +220,7 @@ where
             };
             Failure::wrong(format!("the answer of {agent} {reason}"))
         })?;
-        Ok(Answer { status, body: body.to_bytes() })
+        Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
     };
     // The connection has to be driven beside the request, and says nothing that the request does not.
     let drive = async {

@@ -1,6 +1,11 @@
 //! Exit codes and what is said with them.
 
-use std::{fmt, io, process::ExitCode};
+use std::{
+    fmt,
+    io::{self, Write},
+    ops::ControlFlow,
+    process::ExitCode,
+};
 
 /// The exit codes, everywhere the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +64,20 @@ impl Failure {
 
 /// Writes the answer. A reader that has gone away, such as `head`, has had what it wanted.
 pub(super) fn print(text: &str, out: &mut dyn io::Write) -> Result<(), Failure> {
+    print_more(text, out).map(|_| ())
+}
+
+/// Writes a part of an answer that goes on, unless its reader has gone away.
+pub(super) fn print_more(text: &str, out: &mut dyn io::Write) -> Result<ControlFlow<()>, Failure> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::running(format!("cannot write the answer: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(Failure::running(format!("cannot write the answer: {error}"))),
     }
+}
+
+/// A word beside the answer, which scripts do not read.
+pub(super) fn remark(text: &str) {
+    // Nobody is left to tell when this fails.
+    let _ = writeln!(io::stderr().lock(), "storewatch: {text}");
 }

@@ -101,7 +101,8 @@ pub(super) fn tone(status: &str) -> Tone {
     }
 }
 
-fn several<'a>(clusters: impl Iterator<Item = Option<&'a str>>) -> bool {
+/// More than one cluster: then it is worth a column.
+pub(super) fn several<'a>(clusters: impl Iterator<Item = Option<&'a str>>) -> bool {
     clusters.flatten().collect::<HashSet<_>>().len() > 1
 }
 

@@ -88,7 +88,7 @@ async fn verdict(
         Subject::Own => "/readiness/self".to_owned(),
     };
     let started = Instant::now();
-    let Answer { status, body } = client::get(agent, &path, budget).await?;
+    let Answer { status, headers: _, body } = client::get(agent, &path, budget).await?;
     if status == StatusCode::NOT_FOUND && *subject != Subject::Own {
         // Unknown to the probe port; or this is the admin port, which knows it by another path.
         let rest = budget.saturating_sub(started.elapsed());

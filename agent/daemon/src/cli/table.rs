@@ -53,6 +53,11 @@ impl Cell {
         let text = if text.is_empty() { "-".to_owned() } else { clean(&text) };
         Self { text, tone }
     }
+
+    /// In characters.
+    pub(super) fn width(&self) -> usize {
+        self.text.chars().count()
+    }
 }
 
 impl<T: Into<String>> From<T> for Cell {
@@ -70,23 +75,24 @@ pub(super) fn clean(text: &str) -> String {
 pub(super) fn table(headings: &[&str], rows: Vec<Vec<Cell>>, style: Style) -> String {
     let heading = headings.iter().map(|text| Cell::new(*text, Tone::Heading)).collect();
     let rows: Vec<Vec<Cell>> = std::iter::once(heading).chain(rows).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.text.chars().count()).max().unwrap_or_default()
-    };
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(Cell::width).max().unwrap_or_default();
     let widths: Vec<_> = (0..headings.len()).map(width).collect();
+    rows.iter().map(|row| line(row, &widths, style)).collect()
+}
+
+/// One row of columns that are at least so wide.
+pub(super) fn line(cells: &[Cell], widths: &[usize], style: Style) -> String {
     let mut text = String::new();
-    for row in &rows {
-        let last = row.len().saturating_sub(1);
-        for (column, cell) in row.iter().enumerate() {
-            text.push_str(&style.paint(&cell.text, cell.tone));
-            if column < last {
-                let pad = widths.get(column).map_or(0, |width| width - cell.text.chars().count());
-                text.push_str(&" ".repeat(pad + 3));
-            }
+    let last = cells.len().saturating_sub(1);
+    for (column, cell) in cells.iter().enumerate() {
+        text.push_str(&style.paint(&cell.text, cell.tone));
+        if column < last {
+            let pad = widths.get(column).map_or(0, |width| width.saturating_sub(cell.width()));
+            text.push_str(&" ".repeat(pad + 3));
         }
-        text.push('\n');
     }
+    text.push('\n');
     text
 }
 

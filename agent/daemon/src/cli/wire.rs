@@ -128,6 +128,73 @@ pub(super) struct Source {
     pub(super) age_ms: Option<u64>,
 }
 
+/// One of `/v1/connections`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Connection {
+    #[serde(default)]
+    pub(super) namespace: Option<String>,
+    #[serde(default)]
+    pub(super) pod: Option<String>,
+    #[serde(default)]
+    pub(super) cluster: Option<String>,
+    pub(super) target: String,
+    pub(super) remote: String,
+    pub(super) owner: String,
+    pub(super) state: String,
+    #[serde(default)]
+    pub(super) outcome: Option<String>,
+    #[serde(default)]
+    pub(super) opened_at: Option<String>,
+    #[serde(default)]
+    pub(super) age_ms: Option<u64>,
+    #[serde(default)]
+    pub(super) idle_ms: Option<u64>,
+    #[serde(default)]
+    pub(super) rtt_us: Option<u64>,
+    #[serde(default)]
+    pub(super) retransmits: Option<u64>,
+    #[serde(default)]
+    pub(super) via: Option<String>,
+    #[serde(default)]
+    pub(super) container: Option<Container>,
+    #[serde(default)]
+    pub(super) pid: Option<u32>,
+    #[serde(default)]
+    pub(super) ended_at: Option<String>,
+    #[serde(default)]
+    pub(super) unattributed: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Container {
+    #[serde(default)]
+    pub(super) cgroup: Option<u64>,
+    #[serde(default)]
+    pub(super) netns: Option<u32>,
+}
+
+/// One of `/v1/events`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Event {
+    pub(super) generation: u64,
+    pub(super) at: String,
+    pub(super) kind: String,
+    #[serde(default)]
+    pub(super) namespace: Option<String>,
+    #[serde(default)]
+    pub(super) pod: Option<String>,
+    #[serde(default)]
+    pub(super) target: Option<String>,
+    #[serde(default)]
+    pub(super) outcome: Option<String>,
+    #[serde(default)]
+    pub(super) from: Option<String>,
+    #[serde(default)]
+    pub(super) to: Option<String>,
+    #[serde(default)]
+    pub(super) message: String,
+}
+
 impl Finding {
     /// `StaleTransport(dialing)`.
     pub(super) fn show(&self) -> String {

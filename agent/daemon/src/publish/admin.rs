@@ -1,5 +1,7 @@
 //! The admin side: everything that the agent knows, for this machine only.
 //!
+//! All but the connection table is read from the [`Publication`]; for that one the engine is asked.
+//!
 //! Two listeners serve it: a Unix socket, guarded by its mode, and a loopback port. A web page that somebody opens in a
 //! browser on this machine can reach the port under a name that its owner points at 127.0.0.1, so the port answers only to
 //! the names of loopback itself.
@@ -17,10 +19,10 @@ use super::{
     query::{self, Pairs},
     readiness,
 };
-use crate::clock::ClockPair;
+use crate::{ask::Asker, clock::ClockPair};
 use axum::{
     Router,
-    extract::{Path, Request, State, rejection::PathRejection},
+    extract::{FromRef, Path, Request, State, rejection::PathRejection},
     middleware::{self, Next},
     response::Response,
     routing::get,
@@ -28,11 +30,36 @@ use axum::{
 use http::{StatusCode, header};
 use serde::Serialize;
 
+mod connections;
+mod events;
 #[cfg(test)]
 mod tests;
 
+/// Rows of an answer that are turned into JSON where the request is; for more it takes milliseconds, and the thread has
+/// other things to do.
+const ROWS_IN_PLACE: usize = 200;
+
+/// What the handlers work with.
+#[derive(Clone)]
+struct Admin {
+    publication: Publication,
+    asker: Asker,
+}
+
+impl FromRef<Admin> for Publication {
+    fn from_ref(admin: &Admin) -> Self {
+        admin.publication.clone()
+    }
+}
+
+impl FromRef<Admin> for Asker {
+    fn from_ref(admin: &Admin) -> Self {
+        admin.asker.clone()
+    }
+}
+
 /// The router for the Unix socket.
-pub fn router(publication: Publication) -> Router {
+pub fn router(publication: Publication, asker: Asker) -> Router {
     Router::new()
         .route("/v1/snapshot", get(snapshot))
         .route("/v1/pods", get(pods))
@@ -40,14 +67,17 @@ pub fn router(publication: Publication) -> Router {
         .route("/v1/stores", get(all_stores))
         .route("/v1/pd", get(pd))
         .route("/v1/sources", get(sources))
+        .route("/v1/connections", get(connections::connections))
+        .route("/v1/events", get(events::events))
+        .route("/v1/events/stream", get(events::follow))
         .method_not_allowed_fallback(problem::unknown_method)
         .fallback(problem::unknown_path)
-        .with_state(publication)
+        .with_state(Admin { publication, asker })
 }
 
 /// The router for the loopback port: the same for requests that name loopback as their host.
-pub fn loopback_router(publication: Publication) -> Router {
-    router(publication).layer(middleware::from_fn(require_loopback_host))
+pub fn loopback_router(publication: Publication, asker: Asker) -> Router {
+    router(publication, asker).layer(middleware::from_fn(require_loopback_host))
 }
 
 async fn require_loopback_host(request: Request, next: Next) -> Result<Response, Problem> {
@@ -144,4 +174,13 @@ fn clocks(publication: &Publication) -> Clocks {
 
 fn ok(value: &impl Serialize) -> Response {
     json(StatusCode::OK, "application/json", value)
+}
+
+/// An answer of that many rows, made where it holds up nobody.
+async fn large(rows: usize, make: impl FnOnce() -> Response + Send + 'static) -> Result<Response, Problem> {
+    if rows <= ROWS_IN_PLACE {
+        return Ok(make());
+    }
+    let made = tokio::task::spawn_blocking(make).await;
+    made.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be made"))
 }

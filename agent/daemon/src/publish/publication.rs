@@ -1,11 +1,12 @@
 //! The one thing that every publisher reads.
 
+use super::feed::Feed;
 use crate::clock;
 use std::sync::{
     Arc,
     atomic::{AtomicI64, Ordering},
 };
-use storewatch_core::{policy::OnUnknown, snapshot::Snapshot, time::MonoTime};
+use storewatch_core::{event::Event, policy::OnUnknown, snapshot::Snapshot, time::MonoTime};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -15,8 +16,9 @@ pub fn channel(initial: Arc<Snapshot>, on_unknown: OnUnknown, draining: Cancella
     let (sender, snapshots) = watch::channel(initial);
     // A loop that never ticks is as dead as one that stopped: its time runs from here.
     let heartbeat = Arc::new(AtomicI64::new(clock::now().as_nanos()));
-    let publisher = Publisher { snapshots: sender, heartbeat: Arc::clone(&heartbeat) };
-    (publisher, Publication { snapshots, heartbeat, draining, on_unknown, clock: clock::now })
+    let feed = Arc::new(Feed::new());
+    let publisher = Publisher { snapshots: sender, heartbeat: Arc::clone(&heartbeat), feed: Arc::clone(&feed) };
+    (publisher, Publication { snapshots, heartbeat, feed, draining, on_unknown, clock: clock::now })
 }
 
 /// The engine's end.
@@ -24,12 +26,18 @@ pub fn channel(initial: Arc<Snapshot>, on_unknown: OnUnknown, draining: Cancella
 pub struct Publisher {
     snapshots: watch::Sender<Arc<Snapshot>>,
     heartbeat: Arc<AtomicI64>,
+    feed: Arc<Feed>,
 }
 
 impl Publisher {
     /// Replaces what is served, and wakes those who wait for a change.
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
         self.snapshots.send_replace(snapshot);
+    }
+
+    /// Tells what happened, oldest first. Never waits for a reader.
+    pub fn tell(&self, events: Vec<Event>) {
+        self.feed.push(events);
     }
 
     /// Says that the engine's loop was alive at `now`.
@@ -43,6 +51,7 @@ impl Publisher {
 pub struct Publication {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     heartbeat: Arc<AtomicI64>,
+    feed: Arc<Feed>,
     draining: CancellationToken,
     on_unknown: OnUnknown,
     clock: fn() -> MonoTime,
@@ -59,6 +68,11 @@ impl Publication {
         let mut receiver = self.snapshots.clone();
         receiver.mark_changed();
         receiver
+    }
+
+    /// The newest events.
+    pub(crate) fn feed(&self) -> &Arc<Feed> {
+        &self.feed
     }
 
     /// When the engine's loop last ticked.

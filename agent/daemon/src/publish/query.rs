@@ -43,6 +43,54 @@ pub(crate) fn parse(pairs: Pairs, known: &[&'static str]) -> Result<BTreeMap<&'s
     Ok(values)
 }
 
+/// The values of a query string whose keys are all known, to be taken one by one.
+#[derive(Debug)]
+pub(crate) struct Values(BTreeMap<&'static str, String>);
+
+impl Values {
+    /// As [`parse`].
+    pub(crate) fn read(pairs: Pairs, known: &[&'static str]) -> Result<Self, Problem> {
+        parse(pairs, known).map(Self)
+    }
+
+    /// The value of `key`, as it was sent.
+    pub(crate) fn take(&mut self, key: &str) -> Option<String> {
+        self.0.remove(key)
+    }
+
+    /// The one of `all` that `key` names.
+    pub(crate) fn one_of<T: Copy>(
+        &mut self,
+        key: &str,
+        all: &[T],
+        name: impl Fn(T) -> &'static str,
+    ) -> Result<Option<T>, Problem> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let found = all.iter().copied().find(|one| name(*one) == value);
+        found.map(Some).ok_or_else(|| {
+            let mut names: Vec<_> = all.iter().map(|one| name(*one)).collect();
+            names.dedup();
+            wrong(key, &value, &format!("must be one of: {}", names.join(", ")))
+        })
+    }
+
+    /// The number that `key` is.
+    pub(crate) fn number(&mut self, key: &str) -> Result<Option<u64>, Problem> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        number(&value).map(Some).ok_or_else(|| wrong(key, &value, "must be a whole number"))
+    }
+}
+
+/// Digits and nothing else.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// A value that its key cannot have.
+pub(crate) fn wrong(key: &str, value: &str, rule: &str) -> Problem {
+    Problem::bad_request(format!("query key {}: {} {rule}", quote(key), quote(value)))
+}
+
 /// For paths that take no query at all.
 pub(crate) fn none(pairs: Pairs) -> Result<(), Problem> {
     parse(pairs, &[]).map(|_| ())

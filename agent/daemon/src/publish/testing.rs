@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use storewatch_core::{
     connection::ConnectionOutcome,
+    event::{Event, EventKind},
     id::{ClusterId, HostPort, PodRef, PodUid, TargetId, TargetKey},
     ping::{Phases, PingOutcome},
     pod::{PodRecord, Workload},
@@ -234,4 +235,20 @@ pub(crate) async fn get(router: &Router, path: &str) -> Answer {
 pub(crate) async fn get_from(router: &Router, path: &str, address: IpAddr) -> Answer {
     let request = Request::get(path).header("x-forwarded-for", "10.244.0.5").header("forwarded", "for=10.244.0.5");
     send(router, request.extension(Peer::new(address)).body(Body::empty()).unwrap()).await
+}
+
+/// Something that happened to the first pod.
+pub(crate) fn event(generation: u64, kind: EventKind) -> Event {
+    Event {
+        generation,
+        at: ago(100),
+        kind,
+        cluster: Some(ClusterId(0)),
+        pod: Some(PodRef { namespace: "graph".into(), name: "server-0".into() }),
+        target: Some(FIRST_STORE.to_string()),
+        outcome: None,
+        from: Some("one".to_owned()),
+        to: Some("two".to_owned()),
+        message: format!("number {generation}"),
+    }
 }

@@ -20,20 +20,20 @@ const REFRESH: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Recorder {
     sender: Option<watch::Sender<Option<Arc<Memory>>>>,
-    generation: u64,
+    changes: u64,
     taken_at: MonoTime,
 }
 
 impl Recorder {
     /// One that records nothing.
     pub fn off() -> Self {
-        Self { sender: None, generation: 0, taken_at: MonoTime::default() }
+        Self { sender: None, changes: 0, taken_at: MonoTime::default() }
     }
 
-    /// Takes `memory()` if there is something new to it: another generation, or the clocks of 30 s.
-    pub fn published(&mut self, generation: u64, now: MonoTime, memory: impl FnOnce() -> Memory) {
-        if generation != self.generation || now.since(self.taken_at) >= REFRESH {
-            self.generation = generation;
+    /// Takes `memory()` if there is something new to it: another count of changes, or the clocks of 30 s.
+    pub fn published(&mut self, changes: u64, now: MonoTime, memory: impl FnOnce() -> Memory) {
+        if changes != self.changes || now.since(self.taken_at) >= REFRESH {
+            self.changes = changes;
             self.record(now, memory);
         }
     }
@@ -41,7 +41,7 @@ impl Recorder {
     /// Takes the last `memory()`, to be written before the agent ends.
     pub fn ends(mut self, now: MonoTime, memory: impl FnOnce() -> Memory) {
         // An engine that has published nothing knows no more than the file.
-        if self.generation > 0 {
+        if self.changes > 0 {
             self.record(now, memory);
         }
     }

@@ -4,6 +4,7 @@
 
 mod commands;
 mod configuration;
+mod happenings;
 mod probe;
 mod server;
 

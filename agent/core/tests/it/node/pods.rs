@@ -45,6 +45,8 @@ impl Node {
                 owner: Self::owner(connection.cgroup),
                 local: connection.local,
                 remote: connection.remote,
+                rtt: None,
+                retransmits_total: None,
                 what,
             }));
         }
@@ -227,6 +229,7 @@ impl Node {
                     bytes_acked: None,
                     unanswered: u64::from(connection.stuck.is_some()) * 100,
                     retransmits: retransmits as u8,
+                    retransmits_total: None,
                     retransmitting: connection.stuck.is_some(),
                     rtt: None,
                     last_received: connection.last_received,

@@ -1,5 +1,8 @@
 use super::*;
-use crate::publish::testing::{FIRST_STORE, ago, cluster, finding, get, published, send, snapshot, store};
+use crate::{
+    ask,
+    publish::testing::{FIRST_STORE, ago, cluster, finding, get, published, send, snapshot, store},
+};
 use axum::body::Body;
 use http::Method;
 use jiff::Timestamp;
@@ -7,7 +10,7 @@ use serde_json::{Value, json};
 use storewatch_core::{id::TargetKey, snapshot::Snapshot, verdict::FindingCode};
 
 fn admin(snapshot: Snapshot) -> Router {
-    router(published(snapshot).1)
+    router(published(snapshot).1, ask::channel().0)
 }
 
 async fn body(snapshot: Snapshot, path: &str) -> Value {
@@ -156,7 +159,7 @@ async fn errors_are_problem_documents() {
 
 #[tokio::test]
 async fn the_port_answers_to_the_names_of_loopback_only() {
-    let router = loopback_router(published(snapshot()).1);
+    let router = loopback_router(published(snapshot()).1, ask::channel().0);
     let hosts = |names: &[&str]| {
         let mut request = Request::get("/v1/sources");
         for name in names {

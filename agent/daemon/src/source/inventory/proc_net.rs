@@ -110,6 +110,7 @@ fn read_at(proc_root: &Path, cgroups: Option<&Path>, ports: &[u16], ticks: Ticks
                 bytes_acked: None,
                 unanswered: line.unanswered(),
                 retransmits: line.retransmits,
+                retransmits_total: None,
                 retransmitting: line.retransmitting,
                 rtt: None,
                 last_received: None,

@@ -60,6 +60,7 @@ pub struct Decoder {
     bytes_received: bool,
     bytes_acked: bool,
     srtt: bool,
+    total_retrans: bool,
     reset_reason: bool,
     last_received: bool,
     last_sent: bool,
@@ -73,6 +74,7 @@ impl Decoder {
             bytes_received: known(offsets.bytes_received),
             bytes_acked: known(offsets.bytes_acked),
             srtt: known(offsets.srtt_us),
+            total_retrans: known(offsets.total_retrans),
             reset_reason: offsets.send_reset_args >= 3,
             last_received: known(offsets.lrcvtime),
             last_sent: known(offsets.lsndtime),
@@ -118,6 +120,8 @@ impl Decoder {
             owner: owner(raw.cgroup, raw.netns, raw.tgid),
             local: address(raw.local, raw.local_port),
             remote: remote(raw.remote, raw.remote_port)?,
+            rtt: self.rtt(raw.srtt_us),
+            retransmits_total: self.total_retrans.then_some(raw.total_retrans),
             what,
         })
     }
@@ -148,11 +152,17 @@ impl Decoder {
             bytes_acked: self.bytes_acked.then(|| raw.bytes_acked.saturating_sub(1)),
             unanswered,
             retransmits: raw.retransmits,
+            retransmits_total: self.total_retrans.then_some(raw.total_retrans),
             retransmitting: raw.pending == TIMER_RETRANSMIT,
-            rtt: (self.srtt && raw.srtt_us > 0).then(|| Duration::from_micros(u64::from(raw.srtt_us))),
+            rtt: self.rtt(raw.srtt_us),
             last_received: self.last_received.then(|| ago(raw.last_received)).flatten(),
             last_sent: self.last_sent.then(|| ago(raw.last_sent)).flatten(),
         }))
+    }
+
+    /// 0 before the first measurement.
+    fn rtt(&self, micros: u32) -> Option<Duration> {
+        (self.srtt && micros > 0).then(|| Duration::from_micros(u64::from(micros)))
     }
 }
 

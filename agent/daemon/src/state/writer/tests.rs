@@ -35,12 +35,12 @@ fn only_what_is_new_is_taken() {
     let (mut recorder, writer) = channel(file(Path::new("/nowhere")));
     let taken =
         |writer: &Writer| writer.receiver.borrow().as_ref().map(|memory| memory.taken_at.as_nanos() / 1_000_000);
-    let mut publish = |generation, millis| {
-        recorder.published(generation, MonoTime::from_millis(millis), || memory(millis));
+    let mut publish = |changes, millis| {
+        recorder.published(changes, MonoTime::from_millis(millis), || memory(millis));
         taken(&writer)
     };
     assert_eq!(publish(1, 1_000), Some(1_000));
-    assert_eq!(publish(1, 30_999), Some(1_000), "the same generation");
+    assert_eq!(publish(1, 30_999), Some(1_000), "nothing has changed");
     assert_eq!(publish(2, 30_999), Some(30_999));
     assert_eq!(publish(2, 61_000), Some(61_000), "the clocks inside have gone on for 30 s");
 }

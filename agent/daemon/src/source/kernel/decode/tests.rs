@@ -5,6 +5,7 @@ const DECODER: Decoder = Decoder {
     bytes_received: true,
     bytes_acked: true,
     srtt: true,
+    total_retrans: true,
     reset_reason: true,
     last_received: true,
     last_sent: true,
@@ -132,6 +133,7 @@ fn every_kind_is_translated() {
         assert_eq!(event.what, what);
         assert_eq!(event.local, "10.0.0.1:40000".parse().unwrap());
         assert_eq!(event.remote, "10.0.0.2:8500".parse().unwrap());
+        assert_eq!((event.rtt, event.retransmits_total), (Some(Duration::from_micros(300)), Some(1)));
         assert_eq!(event.owner, SocketOwner { cgroup: Some(CgroupId(42)), netns: Some(NetnsId(7)), pid: Some(99) });
     }
 }
