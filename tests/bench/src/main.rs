@@ -3,6 +3,7 @@
 //! ```text
 //! stage      the demo's node and cluster with the shipped binary in it
 //! reactions  from a fault to the changed answer
+//! telling    from a pod's dial to the admin side
 //! requests   requests beside a bare handler      (bare, load)
 //! kernel     what the programs cost              (bpf, connections)
 //! footprint  memory and CPU
@@ -23,6 +24,7 @@ mod reactions;
 mod requests;
 mod stage;
 mod table;
+mod telling;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use stage::Stage;
@@ -30,23 +32,25 @@ use std::{env, path::PathBuf, process::ExitCode};
 use storewatch::demo::world;
 use table::Table;
 
-const USAGE: &str = "usage: storewatch-bench --program STOREWATCH [reactions|http|kernel|footprint]...";
+const USAGE: &str = "usage: storewatch-bench --program STOREWATCH [reactions|telling|http|kernel|footprint]...";
 
 /// A group of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Reactions,
+    Telling,
     Http,
     Kernel,
     Footprint,
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Reactions, Self::Http, Self::Kernel, Self::Footprint];
+    const ALL: [Self; 5] = [Self::Reactions, Self::Telling, Self::Http, Self::Kernel, Self::Footprint];
 
     fn name(self) -> &'static str {
         match self {
             Self::Reactions => "reactions",
+            Self::Telling => "telling",
             Self::Http => "http",
             Self::Kernel => "kernel",
             Self::Footprint => "footprint",
@@ -56,6 +60,7 @@ impl Part {
     fn measure(self, stage: &mut Stage, table: &mut Table) -> Result<()> {
         match self {
             Self::Reactions => reactions::measure(stage, table),
+            Self::Telling => telling::measure(stage, table),
             Self::Http => requests::measure(stage, table),
             Self::Kernel => kernel::measure(stage, table),
             Self::Footprint => footprint::measure(stage, table),

@@ -26,6 +26,8 @@ pub(crate) const CLIENTS: [&str; 3] = ["server-0", "server-1", "server-2"];
 pub(crate) const STORE_PORT: u16 = 8500;
 /// Where the agent answers probes.
 pub(crate) const PROBE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9465);
+/// Where it tells everything, to this machine only.
+pub(crate) const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9467);
 /// Where it tells its metrics.
 pub(crate) const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9466);
 /// Channels that a client pod of the demo's keeps to each Store.
@@ -59,7 +61,7 @@ impl Stage {
         self.probe = Probe::new(PROBE);
         self.cluster.start_agent(&format!(
             "node: bench
-listen: {{probe: \"{PROBE}\", metrics: \"{METRICS}\", admin: 127.0.0.1:9467, admin_socket: {DIRECTORY}/admin.sock}}
+listen: {{probe: \"{PROBE}\", metrics: \"{METRICS}\", admin: \"{ADMIN}\", admin_socket: {DIRECTORY}/admin.sock}}
 hugegraph: {{pd_peers: [\"{}:8686\"]}}
 pods: {{source: file, file: {DIRECTORY}/pods.yaml}}
 state_file: \"\"

@@ -58,7 +58,7 @@ impl Table {
         let measured = format!("median {median_text} s (min {min}, max {max}, n {})", samples.len());
         match limit {
             Some(limit) => {
-                self.judged(name, measured, &format!("<= {:.1} s", limit.as_secs_f64()), median <= limit);
+                self.judged(name, measured, &format!("<= {} s", limit.as_secs_f64()), median <= limit);
             }
             None => self.figure(name, measured),
         }

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 use std::{
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -89,11 +90,16 @@ pub(crate) const ONE_POD: &str = "- {namespace: graph, name: server-0, uid: uid-
 impl Daemon {
     /// Starts one that watches `storage` and [`ONE_POD`].
     pub(crate) fn start(storage: &Storage) -> Self {
+        Self::start_with(storage, ONE_POD, &[])
+    }
+
+    /// Starts one that watches `storage` and these pods, with `KEY=VALUE` set.
+    pub(crate) fn start_with(storage: &Storage, pods: &str, sets: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("pods.yaml"), ONE_POD).unwrap();
+        std::fs::write(folder.path().join("pods.yaml"), pods).unwrap();
         let probe = free_port();
         let config = configure(folder.path(), storage, probe, "");
-        let child = spawn(&config);
+        let child = spawn_with(&config, sets);
         Self { folder, probe, child }
     }
 
@@ -122,6 +128,51 @@ impl Daemon {
     /// The file of its admin socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("admin.sock")
+    }
+
+    /// One GET on its admin socket.
+    pub(crate) fn admin(&self, path: &str) -> (u16, Value) {
+        self.try_admin(path).unwrap()
+    }
+
+    /// `None` while nobody answers.
+    fn try_admin(&self, path: &str) -> Option<(u16, Value)> {
+        let (code, body) = exchange(UnixStream::connect(self.socket()).ok()?, path)?;
+        Some((code, serde_json::from_str(&body).unwrap_or(Value::String(body))))
+    }
+
+    /// Asks its admin socket until the answer is as wanted.
+    pub(crate) fn until_admin(&self, path: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let answer = self.try_admin(path);
+            if let Some((200, body)) = &answer
+                && wanted(body)
+            {
+                return body.clone();
+            }
+            assert!(begun.elapsed() < LIMIT, "{path}: not as wanted: {answer:#?}; the log:\n{}", self.log());
+            std::thread::yield_now();
+        }
+    }
+
+    /// A stream of its admin socket, with further headers.
+    pub(crate) fn stream(&self, path: &str, headers: &str) -> Stream {
+        let mut socket = UnixStream::connect(self.socket()).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        // HTTP/1.0: the answer comes as it is, and ends with the connection.
+        write!(socket, "GET {path} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n").unwrap();
+        let mut reader = BufReader::new(socket);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(reader.read_line(&mut head).unwrap() > 0, "the answer has no end of its head: {head}");
+        }
+        Stream { head, reader }
+    }
+
+    /// `--agent` of a client.
+    pub(crate) fn address(&self) -> String {
+        format!("unix:{}", self.socket().display())
     }
 
     /// What it has logged.
@@ -160,13 +211,58 @@ impl Drop for Daemon {
     }
 }
 
+/// An event stream, read as any client would.
+pub(crate) struct Stream {
+    pub(crate) head: String,
+    reader: BufReader<UnixStream>,
+}
+
+impl Stream {
+    /// The next event: its kind, its id and its data; `None` at the end of the stream.
+    pub(crate) fn next(&mut self) -> Option<(String, u64, Value)> {
+        let (mut kind, mut id, mut data) = (String::new(), 0, Value::Null);
+        loop {
+            let mut line = String::new();
+            if self.reader.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            match line.trim_end().split_once(": ") {
+                Some(("event", text)) => kind = text.to_owned(),
+                Some(("id", text)) => id = text.parse().unwrap(),
+                Some(("data", text)) => data = serde_json::from_str(text).unwrap(),
+                // An empty line ends an event; a comment is none.
+                _ if data.is_object() => return Some((kind, id, data)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads on to the first event that is as wanted.
+    pub(crate) fn until(&mut self, what: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
+        let mut passed = Vec::new();
+        loop {
+            let Some((kind, id, event)) = self.next() else { panic!("{what}: the stream has ended after {passed:#?}") };
+            assert_eq!((&event["kind"], &event["generation"]), (&kind.into(), &id.into()), "{event}");
+            if wanted(&event) {
+                return event;
+            }
+            passed.push(event);
+        }
+    }
+}
+
 /// Starts an agent whose log goes into the folder of its configuration.
 pub(crate) fn spawn(config: &Path) -> Child {
+    spawn_with(config, &[])
+}
+
+fn spawn_with(config: &Path, sets: &[&str]) -> Child {
     let log = std::fs::File::options().create(true).append(true).open(config.with_file_name("log")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_storewatch"))
         .env_clear()
         .args(["run", "--config"])
         .arg(config)
+        .args(sets.iter().flat_map(|set| ["--set", set]))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

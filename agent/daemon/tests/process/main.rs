@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod connections;
 mod daemon;
 mod demo;
+mod events;
 mod life;
 mod restart;
 mod storage;

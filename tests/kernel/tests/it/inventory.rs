@@ -7,7 +7,7 @@ use storewatch::{
     source::{inventory::proc_net, kernel::Settings},
 };
 use storewatch_core::{
-    connection::{InventorySample, SocketSample, TcpState},
+    connection::{ConnectionChange, InventorySample, SocketSample, TcpState},
     id::{CgroupId, NetnsId},
     request::Request,
 };
@@ -50,6 +50,13 @@ fn a_connection_is_found_with_its_owner_and_its_bytes() -> Result<()> {
         ensure!(socket.state == TcpState::Established && socket.bytes_received == Some(100), "{socket:?}");
         ensure!(socket.bytes_acked == Some(40) && socket.unanswered == 0, "{socket:?}");
         ensure!(socket.rtt.is_some_and(|rtt| rtt < Duration::from_secs(1)), "{socket:?}");
+        ensure!(socket.retransmits_total == Some(0), "{socket:?}");
+        // The handshake is the first measurement: the detail of its end has it already.
+        let netns = stage.netns()?;
+        let established = stage.watch.events_of(netns).find(|e| matches!(e.what, ConnectionChange::Established { .. }));
+        let established = established.context("no detail")?;
+        ensure!(established.rtt.is_some_and(|rtt| rtt < Duration::from_secs(1)), "{established:?}");
+        ensure!(established.retransmits_total == Some(0), "{established:?}");
         let at = stage.watch.inventories.last().context("no inventory")?.at;
         let idle = socket.last_received.map(|last| at.since(last));
         ensure!(idle.is_some_and(|idle| idle < Duration::from_secs(10)), "{socket:?} idle {idle:?}");
@@ -121,6 +128,17 @@ fn a_stuck_socket_shows_queue_and_timer() -> Result<()> {
         let sockets = stage.sample().await?;
         let stuck = sockets.iter().find(|s| s.state == TcpState::Established).context("not found")?;
         ensure!(stuck.unanswered == 64 && stuck.retransmits >= 1 && stuck.retransmitting, "{stuck:?}");
+        ensure!(stuck.retransmits_total.is_some_and(|total| total >= stuck.retransmits.into()), "{stuck:?}");
+        let last =
+            stage.watch.events_of(netns).filter(|e| matches!(e.what, ConnectionChange::Retransmit { .. })).last();
+        ensure!(last.and_then(|event| event.retransmits_total) >= Some(2), "{last:?}");
+        // Once it flows again nothing is sent again, and the total stays.
+        stage.topology.lift_blackhole()?;
+        stage.server.must("recv s 64 5000")?;
+        let flowing = stage.sample().await?;
+        let flowing = flowing.iter().find(|s| s.local == stuck.local).context("gone")?;
+        ensure!(flowing.unanswered == 0 && flowing.retransmits == 0, "{flowing:?}");
+        ensure!(flowing.retransmits_total >= stuck.retransmits_total, "{flowing:?} after {stuck:?}");
         let dialling = sockets.iter().find(|s| s.state == TcpState::SynSent).context("no dial")?;
         ensure!(dialling.unanswered == 0 && dialling.bytes_received == Some(0), "{dialling:?}");
         Ok(())

@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     fs::{self, File},
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader, ErrorKind, Read as _},
     os::unix::fs::MetadataExt as _,
     path::Path,
 };
@@ -198,9 +198,13 @@ fn owners(proc_root: &Path, pids: &[u32], found: &[Found]) -> (HashMap<u64, u32>
         if wanted.is_empty() {
             break;
         }
-        let Ok(entries) = fs::read_dir(proc_root.join(pid.to_string()).join("fd")) else {
-            complete = false;
-            continue;
+        let entries = match fs::read_dir(proc_root.join(pid.to_string()).join("fd")) {
+            Ok(entries) => entries,
+            // One that has ended meanwhile holds nothing.
+            Err(error) => {
+                complete &= error.kind() != ErrorKind::PermissionDenied;
+                continue;
+            }
         };
         for entry in entries.flatten() {
             files += 1;
