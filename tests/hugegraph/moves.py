@@ -124,6 +124,9 @@ def agent_late(stage: Stage) -> None:
     told = stage.until("server0 dials an unknown address", lambda row: _has(row, "server0", "UnknownStoreAddress"), BACKOFF + 30)
     stage.within("server0: UnknownStoreAddress", told and told - since, BACKOFF)
     stage.hold(CONFIRM)
+    without = [row.at - int(stage.begin) for row in stage.rows()
+               if told and row.at > told and not _has(row, "server0", "UnknownStoreAddress")]
+    stage.check("server0: seconds without it while it backs off", "0", f"{len(without)} {without[:6] or ''}", not without)
     codes = {row.pods["server0"].code for row in stage.rows() if row.at > since + 1}
     stage.check("server0: verdict", "200", codes, codes == {200})
 

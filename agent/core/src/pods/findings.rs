@@ -54,9 +54,13 @@ impl Pod {
     pub(super) fn strange_addresses(&self, cluster: &Cluster, world: &World<'_>, out: &mut Assessment) {
         let draft = self.draft(world);
         let since = world.now - world.policy.window;
+        // A client that backs off dials once in up to a window, so one alone keeps what two within two have shown.
+        let before = since - world.policy.window;
         for container in self.containers.values() {
             for (address, remote) in &container.remotes {
-                let failed = count_since(&remote.failed, since, |outcome| classify::counts_as_failure(*outcome));
+                let failures =
+                    |since| count_since(&remote.failed, since, |outcome| classify::counts_as_failure(*outcome));
+                let failed = if failures(since) > 0 { failures(before) } else { 0 };
                 let unclaimed = cluster.ownership.owner(*address, world.now) == Owner::Unknown;
                 let established = remote.last_established.is_some_and(|at| at >= since) || remote.established > 0;
                 if unclaimed
@@ -70,7 +74,7 @@ impl Pod {
                         "",
                         Severity::Warning,
                         format!("this pod dials {address}, which no source claims and where nothing answers"),
-                        format!("{failed} failed attempts within the window"),
+                        format!("{failed} failed attempts within {} s", 2 * world.policy.window.as_secs()),
                         Remedy {
                             now: format!("if a store had this address once: {}", draft.restart()),
                             prevent: "-Dsun.net.inetaddr.ttl=30 in JAVA_OPTS; under a security manager Java 11 caches DNS \
