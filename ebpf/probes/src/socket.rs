@@ -2,7 +2,7 @@
 
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel};
 use aya_ebpf::{bindings::bpf_pidns_info, helpers::generated::bpf_get_ns_current_pid_tgid};
-use storewatch_ebpf_common::config::MISSING;
+use storewatch_ebpf_common::{config::MISSING, state::CLOSE};
 
 use crate::maps::{WATCHED, global};
 
@@ -11,6 +11,9 @@ const AF_INET6: u16 = 10;
 const IPPROTO_TCP: u16 = 6;
 const SOCK_DONE: u64 = 1 << 1;
 const MAPPED: [u8; 4] = [0, 0, 0xff, 0xff];
+/// Where `sockaddr_in` and `sockaddr_in6` hold the address: part of the system call's interface, the same everywhere.
+const SOCKADDR_V4: u32 = 4;
+const SOCKADDR_V6: u32 = 8;
 
 /// Reads a field; 0 when this kernel does not have it or the address is bad.
 macro_rules! field {
@@ -32,6 +35,8 @@ pub struct Socket {
     /// Address of `struct sock`.
     pub address: u64,
     head: u64,
+    /// Address of the `struct sockaddr` of a connect call that has not reached the socket; 0 otherwise.
+    asked: u64,
 }
 
 impl Socket {
@@ -39,20 +44,45 @@ impl Socket {
     #[inline(always)]
     pub fn watched(address: u64) -> Option<Self> {
         let head = read::<u64>(address, global!(OFFSETS.head))?;
-        let socket = Self { address, head };
-        let port = socket.remote_port();
+        Self { address, head, asked: 0 }.if_watched()
+    }
+
+    /// The socket of a connect call that failed before it took the address: what was dialled is read from the call's own
+    /// argument, at `asked`. `None` as in [`Self::watched`].
+    #[inline(always)]
+    pub fn refused(address: u64, asked: u64) -> Option<Self> {
+        // `sockaddr_in` and `sockaddr_in6` alike: family, then the port in network order.
+        let [family, port] = read::<[u16; 2]>(asked, 0)?;
+        let head = u64::from(family) << global!(OFFSETS.head_family)
+            | u64::from(port) << global!(OFFSETS.head_dport)
+            | u64::from(CLOSE) << global!(OFFSETS.head_state);
+        Self { address, head, asked }.if_watched()
+    }
+
+    #[inline(always)]
+    fn if_watched(self) -> Option<Self> {
+        let port = self.remote_port();
         let bits = *WATCHED.get(u32::from(port >> 6))?;
         if bits & (1 << (port & 63)) == 0 {
             return None;
         }
-        let family = socket.family();
-        (family == AF_INET || family == AF_INET6).then_some(socket)
+        let family = self.family();
+        (family == AF_INET || family == AF_INET6).then_some(self)
     }
 
     /// False for MPTCP and whatever else shares the tracepoint. True where the kernel hides the protocol in a bit field.
     #[inline(always)]
     pub fn is_tcp(&self) -> bool {
         global!(OFFSETS.protocol) == MISSING || field!(self.address, protocol as u16) == IPPROTO_TCP
+    }
+
+    /// An IPv4 address in an IPv6 call.
+    #[inline(always)]
+    pub fn is_handed_on(&self) -> bool {
+        self.family() == AF_INET6 && {
+            let [a, b, c, ..] = read::<[u32; 4]>(self.asked, SOCKADDR_V6).unwrap_or([0; 4]);
+            a == 0 && b == 0 && c == u32::from_ne_bytes(MAPPED)
+        }
     }
 
     /// The port dialled, host order.
@@ -91,21 +121,24 @@ impl Socket {
     /// Address of the peer, IPv4 as IPv4-mapped.
     #[inline(always)]
     pub fn remote(&self) -> [u8; 16] {
-        self.ip(global!(OFFSETS.daddr), global!(OFFSETS.v6_daddr))
+        if self.asked != 0 {
+            return self.ip(self.asked, SOCKADDR_V4, SOCKADDR_V6);
+        }
+        self.ip(self.address, global!(OFFSETS.daddr), global!(OFFSETS.v6_daddr))
     }
 
     /// Own address, IPv4 as IPv4-mapped.
     #[inline(always)]
     pub fn local(&self) -> [u8; 16] {
-        self.ip(global!(OFFSETS.saddr), global!(OFFSETS.v6_saddr))
+        self.ip(self.address, global!(OFFSETS.saddr), global!(OFFSETS.v6_saddr))
     }
 
     #[inline(always)]
-    fn ip(&self, v4: u32, v6: u32) -> [u8; 16] {
+    fn ip(&self, base: u64, v4: u32, v6: u32) -> [u8; 16] {
         if self.family() == AF_INET6 {
-            if v6 == MISSING { [0; 16] } else { read::<[u8; 16]>(self.address, v6).unwrap_or([0; 16]) }
+            if v6 == MISSING { [0; 16] } else { read::<[u8; 16]>(base, v6).unwrap_or([0; 16]) }
         } else {
-            let [a, b, c, d] = read::<[u8; 4]>(self.address, v4).unwrap_or([0; 4]);
+            let [a, b, c, d] = read::<[u8; 4]>(base, v4).unwrap_or([0; 4]);
             let [e, f, g, h] = MAPPED;
             [0, 0, 0, 0, 0, 0, 0, 0, e, f, g, h, a, b, c, d]
         }

@@ -8,7 +8,7 @@ use storewatch::{
     source::kernel::Settings,
 };
 use storewatch_core::id::{CgroupId, NetnsId};
-use storewatch_tests_kernel::{Actor, PREFIX, Watch, port, ready};
+use storewatch_tests_kernel::{Actor, PREFIX, Watch, port, ready, tally::Tally};
 use tokio::task::LocalSet;
 
 pub(crate) const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
@@ -51,6 +51,22 @@ impl Stage {
 
     pub(crate) fn netns(&self) -> Result<u32> {
         Ok(self.topology.client.inum()?)
+    }
+
+    /// Lets everything be told, and compares the whole: what `expected` does not name must not have been counted.
+    pub(crate) async fn told(&mut self, expected: &str) -> Result<()> {
+        self.watch.settle().await?;
+        let netns = self.netns()?;
+        let told = Tally::of(&self.watch, netns).to_string();
+        ensure!(told == expected, "told: {told}; expected: {expected}; {:#?}", self.watch.counts);
+        Ok(())
+    }
+
+    /// Waits until that much was counted, then as [`Self::told`].
+    pub(crate) async fn until_told(&mut self, limit: Duration, expected: &str) -> Result<()> {
+        let netns = self.netns()?;
+        self.watch.until_in(limit, expected, |w| Tally::of(w, netns).to_string() == expected).await?;
+        self.told(expected).await
     }
 
     /// Everything that was told about the pod belongs to its cgroup, nothing was lost, nothing stays in the maps.
