@@ -110,27 +110,6 @@ fn a_router_without_a_route_gives_host_or_net_unreachable() -> Result<()> {
 }
 
 #[test]
-fn what_the_own_routing_refuses_fires_no_tracepoint() -> Result<()> {
-    run(async || {
-        let mut stage = Stage::new()?;
-        let netns = stage.netns()?;
-        let target = at(Topology::SERVER_V4, stage.port);
-        let net = format!("{}/32", Topology::SERVER_V4);
-        for (kind, errno) in
-            [("blackhole", libc::EINVAL), ("unreachable", libc::EHOSTUNREACH), ("prohibit", libc::EACCES)]
-        {
-            stage.topology.client.ip(&["route", "add", kind, &net])?;
-            ensure!(stage.client.tell(&format!("block a {target}"))? == Err(errno), "{kind}");
-            stage.topology.client.ip(&["route", "del", kind, &net])?;
-        }
-        stage.watch.settle().await?;
-        // The agent must know that it sees nothing here: silence is no health.
-        ensure!(stage.watch.counted(netns, |_| true) == 0, "{:#?}", stage.watch.counts);
-        stage.finish().await
-    })
-}
-
-#[test]
 fn keepalive_gives_up_on_an_idle_connection_without_a_retransmission() -> Result<()> {
     run(async || {
         let mut stage = Stage::new()?;

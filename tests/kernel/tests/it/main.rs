@@ -4,5 +4,7 @@
 mod cases;
 mod hooks;
 mod inventory;
+mod local;
+mod rows;
 mod stage;
 mod storms;

@@ -143,7 +143,9 @@ impl<'a> Btf<'a> {
                 match ty.kind {
                     kind::STRUCT => self.structs.entry(name).or_insert(id),
                     kind::TYPEDEF if name.starts_with(b"btf_trace_") => self.typedefs.entry(name).or_insert(id),
-                    kind::FUNC if name.starts_with(b"bpf_") => self.functions.entry(name).or_insert(id),
+                    kind::FUNC if name.starts_with(b"bpf_") || name.starts_with(b"tcp_v") => {
+                        self.functions.entry(name).or_insert(id)
+                    }
                     _ => &mut 0,
                 };
             }
@@ -192,7 +194,7 @@ impl<'a> Btf<'a> {
             .flatten()
     }
 
-    /// The kernel has this function (only those that begin with `bpf_` are known).
+    /// The kernel has this function (only those that begin with `bpf_` or `tcp_v` are known).
     pub fn has_function(&self, name: &str) -> bool {
         self.functions.contains_key(name.as_bytes())
     }
