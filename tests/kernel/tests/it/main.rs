@@ -5,6 +5,7 @@ mod cases;
 mod hooks;
 mod inventory;
 mod local;
+mod rights;
 mod rows;
 mod stage;
 mod storms;
