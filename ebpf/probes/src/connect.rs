@@ -10,6 +10,7 @@ use storewatch_ebpf_common::{
 };
 
 use crate::{
+    call,
     emit::{Happening, record, tally},
     maps::{CONNECTING, ESTABLISHED, IGNORED},
     socket::{Socket, current_is_agent, current_tgid},
@@ -56,6 +57,7 @@ fn begin(ctx: &RawTracePointContext, socket: &Socket, now: u64) -> Option<Happen
     }
     let track = Track::begin(socket, now);
     keep(ctx, &CONNECTING, socket, &track, kind::BEGUN);
+    call::reached(socket);
     Some(Happening { kind: kind::BEGUN, state: CLOSE, evidence: 0, track })
 }
 

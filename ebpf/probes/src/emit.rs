@@ -66,8 +66,9 @@ pub fn record(socket: &Socket, happening: &Happening, now: u64) {
         tally(total::UNATTRIBUTED, kind);
     }
     let port = socket.remote_port();
-    let mut key =
-        CountKey { cgroup: track.cgroup, evidence, remote: socket.remote(), netns: track.netns, port, kind, zero: 0 };
+    let mut key = CountKey { cgroup: track.cgroup, evidence, remote: [0; 16], netns: track.netns, port, kind, zero: 0 };
+    // SAFETY: on the stack.
+    unsafe { socket.remote_to(&raw mut key.remote) };
     let Some(count) = slot(&mut key) else {
         tally(total::UNCOUNTED, kind);
         return;
@@ -105,8 +106,8 @@ pub fn record(socket: &Socket, happening: &Happening, now: u64) {
         (&raw mut (*event).evidence).write(evidence);
         (&raw mut (*event).bytes_received).write(socket.bytes_received());
         (&raw mut (*event).bytes_acked).write(socket.bytes_acked());
-        (&raw mut (*event).local).write(socket.local());
-        (&raw mut (*event).remote).write(socket.remote());
+        socket.local_to(&raw mut (*event).local);
+        socket.remote_to(&raw mut (*event).remote);
         (&raw mut (*event).netns).write(track.netns);
         (&raw mut (*event).tgid).write(track.tgid);
         (&raw mut (*event).srtt_us).write(socket.srtt_us());

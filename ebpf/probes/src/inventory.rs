@@ -66,15 +66,15 @@ pub extern "C" fn sockets(ctx: *mut TaskFile) -> i32 {
         if own || IGNORED.get_ptr(sk).is_some() || socket.ambiguous() {
             flags |= OWN;
         }
-        let record = RawSocket {
+        let mut record = RawSocket {
             at: bpf_ktime_get_ns(),
             jiffies: bpf_jiffies64(),
             socket: sk,
             cgroup: socket.cgroup(),
             bytes_received: socket.bytes_received(),
             bytes_acked: socket.bytes_acked(),
-            local: socket.local(),
-            remote: socket.remote(),
+            local: [0; 16],
+            remote: [0; 16],
             netns: socket.netns(),
             tgid,
             srtt_us: socket.srtt_us(),
@@ -91,6 +91,8 @@ pub extern "C" fn sockets(ctx: *mut TaskFile) -> i32 {
             flags,
             zero: [0; 2],
         };
+        socket.local_to(&raw mut record.local);
+        socket.remote_to(&raw mut record.remote);
         let meta = (*ctx).meta;
         bpf_seq_write((*meta).seq, (&raw const record).cast(), size_of::<RawSocket>() as u32);
     }

@@ -7,6 +7,7 @@
 #![no_main]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
+mod call;
 mod connect;
 mod emit;
 mod inventory;

@@ -64,6 +64,15 @@ pub static ESTABLISHED: LruHashMap<u64, Track> = LruHashMap::with_max_entries(32
 #[map]
 pub static IGNORED: LruHashMap<u64, u32> = LruHashMap::with_max_entries(4096, 0);
 
+/// 1 while the programs at connect's exit run, written by the loader: only then is [`DIALLING`] kept.
+#[map]
+pub static SEES_CALLS: Array<u32> = Array::with_max_entries(1, 0);
+
+/// Threads within a connect call that has reached SYN-SENT, and its socket: what fails after that is told by the change of
+/// state. An entry lives as long as the call.
+#[map]
+pub static DIALLING: LruHashMap<u64, u64> = LruHashMap::with_max_entries(4096, 0);
+
 /// Details.
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);

@@ -1,8 +1,14 @@
 //! The single place that reads kernel structures.
 
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel};
-use aya_ebpf::{bindings::bpf_pidns_info, helpers::generated::bpf_get_ns_current_pid_tgid};
-use storewatch_ebpf_common::config::MISSING;
+use aya_ebpf::{
+    bindings::bpf_pidns_info,
+    helpers::{
+        bpf_get_current_pid_tgid,
+        generated::{bpf_get_ns_current_pid_tgid, bpf_probe_read_kernel},
+    },
+};
+use core::{ffi::c_void, mem::MaybeUninit};
+use storewatch_ebpf_common::{config::MISSING, state::CLOSE};
 
 use crate::maps::{WATCHED, global};
 
@@ -11,19 +17,48 @@ const AF_INET6: u16 = 10;
 const IPPROTO_TCP: u16 = 6;
 const SOCK_DONE: u64 = 1 << 1;
 const MAPPED: [u8; 4] = [0, 0, 0xff, 0xff];
+/// Where `sockaddr_in` and `sockaddr_in6` hold the address: part of the system call's interface, the same everywhere.
+const SOCKADDR_V4: u32 = 4;
+const SOCKADDR_V6: u32 = 8;
 
 /// Reads a field; 0 when this kernel does not have it or the address is bad.
 macro_rules! field {
     ($base:expr, $offset:ident as $type:ty) => {{
         let offset = global!(OFFSETS.$offset);
-        if offset == MISSING { 0 } else { read::<$type>($base, offset).unwrap_or(0) }
+        if offset == MISSING { 0 } else { read::<$type>($base, offset) }
     }};
 }
 
+/// What is any bytes' value: integers and arrays of them.
+trait Plain: Copy {}
+impl Plain for u8 {}
+impl Plain for u16 {}
+impl Plain for u32 {}
+impl Plain for u64 {}
+impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+/// Zero when the address is bad. Without a branch for that case: the verifiers of older kernels would follow both ways of
+/// every read through all that comes after it.
 #[inline(always)]
-fn read<T>(base: u64, offset: u32) -> Option<T> {
-    // SAFETY: the helper checks the address and fails instead of faulting.
-    unsafe { bpf_probe_read_kernel((base + u64::from(offset)) as *const T) }.ok()
+fn read<T: Plain>(base: u64, offset: u32) -> T {
+    let mut value = MaybeUninit::<T>::uninit();
+    // SAFETY: all of it is written.
+    unsafe {
+        read_to(value.as_mut_ptr(), base, offset);
+        value.assume_init()
+    }
+}
+
+/// The same, straight to a place.
+///
+/// # Safety
+/// `place` must be writable.
+#[inline(always)]
+unsafe fn read_to<T: Plain>(place: *mut T, base: u64, offset: u32) {
+    // SAFETY: the helper checks the address instead of faulting, and fills all of the value: with zeros when it fails.
+    unsafe {
+        bpf_probe_read_kernel(place.cast(), size_of::<T>() as u32, (base + u64::from(offset)) as *const c_void);
+    }
 }
 
 /// A TCP socket whose remote port is watched.
@@ -32,27 +67,54 @@ pub struct Socket {
     /// Address of `struct sock`.
     pub address: u64,
     head: u64,
+    /// Address of the `struct sockaddr` of a connect call that has not reached the socket; 0 otherwise.
+    asked: u64,
 }
 
 impl Socket {
     /// The first look. `None` for everything that is not watched.
     #[inline(always)]
     pub fn watched(address: u64) -> Option<Self> {
-        let head = read::<u64>(address, global!(OFFSETS.head))?;
-        let socket = Self { address, head };
-        let port = socket.remote_port();
+        let head = read::<u64>(address, global!(OFFSETS.head));
+        Self { address, head, asked: 0 }.if_watched()
+    }
+
+    /// The socket of a connect call that failed before it took the address: what was dialled is read from the call's own
+    /// argument, at `asked`. `None` as in [`Self::watched`].
+    #[inline(always)]
+    pub fn refused(address: u64, asked: u64) -> Option<Self> {
+        // `sockaddr_in` and `sockaddr_in6` alike: family, then the port in network order.
+        let [family, port] = read::<[u16; 2]>(asked, 0);
+        let head = u64::from(family) << global!(OFFSETS.head_family)
+            | u64::from(port) << global!(OFFSETS.head_dport)
+            | u64::from(CLOSE) << global!(OFFSETS.head_state);
+        Self { address, head, asked }.if_watched()
+    }
+
+    #[inline(always)]
+    fn if_watched(self) -> Option<Self> {
+        let port = self.remote_port();
         let bits = *WATCHED.get(u32::from(port >> 6))?;
         if bits & (1 << (port & 63)) == 0 {
             return None;
         }
-        let family = socket.family();
-        (family == AF_INET || family == AF_INET6).then_some(socket)
+        let family = self.family();
+        (family == AF_INET || family == AF_INET6).then_some(self)
     }
 
     /// False for MPTCP and whatever else shares the tracepoint. True where the kernel hides the protocol in a bit field.
     #[inline(always)]
     pub fn is_tcp(&self) -> bool {
         global!(OFFSETS.protocol) == MISSING || field!(self.address, protocol as u16) == IPPROTO_TCP
+    }
+
+    /// An IPv4 address in an IPv6 call.
+    #[inline(always)]
+    pub fn is_handed_on(&self) -> bool {
+        self.family() == AF_INET6 && {
+            let [a, b, c, ..] = read::<[u32; 4]>(self.asked, SOCKADDR_V6);
+            a == 0 && b == 0 && c == u32::from_ne_bytes(MAPPED)
+        }
     }
 
     /// The port dialled, host order.
@@ -88,26 +150,49 @@ impl Socket {
         (field!(self.address, sport as u16)).swap_bytes()
     }
 
-    /// Address of the peer, IPv4 as IPv4-mapped.
+    /// Writes the address of the peer, IPv4 as IPv4-mapped.
+    ///
+    /// # Safety
+    /// `place` must be writable.
     #[inline(always)]
-    pub fn remote(&self) -> [u8; 16] {
-        self.ip(global!(OFFSETS.daddr), global!(OFFSETS.v6_daddr))
-    }
-
-    /// Own address, IPv4 as IPv4-mapped.
-    #[inline(always)]
-    pub fn local(&self) -> [u8; 16] {
-        self.ip(global!(OFFSETS.saddr), global!(OFFSETS.v6_saddr))
-    }
-
-    #[inline(always)]
-    fn ip(&self, v4: u32, v6: u32) -> [u8; 16] {
-        if self.family() == AF_INET6 {
-            if v6 == MISSING { [0; 16] } else { read::<[u8; 16]>(self.address, v6).unwrap_or([0; 16]) }
+    pub unsafe fn remote_to(&self, place: *mut [u8; 16]) {
+        let (base, v4, v6) = if self.asked == 0 {
+            (self.address, global!(OFFSETS.daddr), global!(OFFSETS.v6_daddr))
         } else {
-            let [a, b, c, d] = read::<[u8; 4]>(self.address, v4).unwrap_or([0; 4]);
-            let [e, f, g, h] = MAPPED;
-            [0, 0, 0, 0, 0, 0, 0, 0, e, f, g, h, a, b, c, d]
+            (self.asked, SOCKADDR_V4, SOCKADDR_V6)
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.ip_to(place, base, v4, v6) }
+    }
+
+    /// Writes the own address, IPv4 as IPv4-mapped.
+    ///
+    /// # Safety
+    /// `place` must be writable.
+    #[inline(always)]
+    pub unsafe fn local_to(&self, place: *mut [u8; 16]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.ip_to(place, self.address, global!(OFFSETS.saddr), global!(OFFSETS.v6_saddr)) }
+    }
+
+    /// Straight to where it is wanted: a copy on the way would cost stack, of which there is little.
+    #[inline(always)]
+    unsafe fn ip_to(&self, place: *mut [u8; 16], base: u64, v4: u32, v6: u32) {
+        // SAFETY: the caller's promise; all 16 bytes are written.
+        unsafe {
+            if self.family() == AF_INET6 && v6 != MISSING {
+                read_to(place, base, v6);
+            } else {
+                let words = place.cast::<[u8; 4]>();
+                words.write([0; 4]);
+                words.add(1).write([0; 4]);
+                words.add(2).write(if self.family() == AF_INET6 { [0; 4] } else { MAPPED });
+                if self.family() == AF_INET6 {
+                    words.add(3).write([0; 4]);
+                } else {
+                    read_to(words.add(3), base, v4);
+                }
+            }
         }
     }
 

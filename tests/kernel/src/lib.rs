@@ -1,5 +1,8 @@
 //! What the kernel tests share: a network, processes that obey, and the kernel source under observation.
 
+pub mod joined;
+pub mod tally;
+
 use anyhow::{Context as _, Result, bail, ensure};
 use std::{
     collections::HashMap,
@@ -30,6 +33,11 @@ pub const PREFIX: &str = "swk";
 
 /// Longest time to wait for anything that is due at once.
 pub const SOON: Duration = Duration::from_secs(5);
+
+/// The same time on an emulated processor: `STOREWATCH_TEST_PATIENCE` says how many times slower it may be.
+pub fn patience(limit: Duration) -> Duration {
+    limit * std::env::var("STOREWATCH_TEST_PATIENCE").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
+}
 
 /// A port of this test process alone, so that runs side by side do not see each other.
 pub fn port() -> u16 {
@@ -156,6 +164,7 @@ impl Watch {
     /// # Errors
     /// When the time passes, or the source ends.
     pub async fn until_in(&mut self, limit: Duration, what: &str, enough: impl Fn(&Self) -> bool) -> Result<()> {
+        let limit = patience(limit);
         let deadline = Instant::now() + limit;
         while !enough(self) {
             ensure!(!self.task.is_finished(), "the kernel source has ended while waiting for {what}");

@@ -14,6 +14,7 @@ use std::{
 use storewatch_core::{
     observation::Observation,
     source::{Loss, SourceName, SourceReport, SourceState},
+    verdict::FindingCode,
 };
 use storewatch_ebpf_common::config::{WATCHED_WORDS, selected_cgroup, selected_netns};
 use tokio::{
@@ -40,7 +41,7 @@ pub mod ticks;
 use capability::Capabilities;
 use counters::Counters;
 use decode::Decoder;
-use loader::{Control, Hook, Loaded};
+use loader::{Control, Hook, Loaded, Tier};
 use stats::{KernelStats, Totals};
 
 /// Details gather for this long before the counters are read.
@@ -179,12 +180,17 @@ impl KernelSource {
         let events = poll(events).map_err(|error| format!("the ring buffer cannot be polled: {error}"))?;
         let missing: Vec<_> = hooks
             .iter()
-            .filter(|hook| hook.name != loader::ITERATOR.0)
+            .filter(|hook| hook.tier == Tier::Events)
             .filter_map(|hook| Some((hook, hook.missing.as_deref()?)))
             .map(|(hook, reason)| format!("without {}: {} ({reason})", hook.name, hook.lost))
             .chain(missing_fields.iter().map(ToString::to_string))
             .collect();
         let state = if missing.is_empty() { SourceState::Active } else { SourceState::Degraded };
+        let unseen = hooks.iter().filter(|hook| hook.tier == Tier::Calls).find_map(|hook| {
+            let reason = hook.missing.as_deref()?;
+            // Nothing is wrong with the rest: the source stays active, and says what it cannot see.
+            Some(format!("{}: {} ({reason})", FindingCode::AttemptsNotObservable.as_str(), hook.lost))
+        });
         let inventory = match hooks.iter().find(|hook| hook.name == loader::ITERATOR.0) {
             Some(Hook { missing: Some(reason), .. }) => Inventory::from_proc(reason.as_str().into()),
             _ => Inventory::from_kernel(decoder),
@@ -202,7 +208,7 @@ impl KernelSource {
             settings,
             handle,
             state,
-            detail: missing.join("; ").into(),
+            detail: missing.into_iter().chain(unseen).collect::<Vec<_>>().join("; ").into(),
             readers: Some(Readers { decoder, counters, events, log: log.ok() }),
             inventory,
         })

@@ -4,5 +4,8 @@
 mod cases;
 mod hooks;
 mod inventory;
+mod local;
+mod rights;
+mod rows;
 mod stage;
 mod storms;

@@ -8,8 +8,11 @@ use storewatch::{
     source::kernel::Settings,
 };
 use storewatch_core::id::{CgroupId, NetnsId};
-use storewatch_tests_kernel::{Actor, PREFIX, Watch, port, ready};
+use storewatch_tests_kernel::{Actor, PREFIX, Watch, port, ready, tally::Tally};
 use tokio::task::LocalSet;
+
+/// End of an expectation where it is a matter of time whether a segment was sent again.
+const MAYBE_RETRANSMITTED: &str = ", retransmitted?";
 
 pub(crate) const ACTOR: &str = env!("CARGO_BIN_EXE_actor");
 
@@ -51,6 +54,27 @@ impl Stage {
 
     pub(crate) fn netns(&self) -> Result<u32> {
         Ok(self.topology.client.inum()?)
+    }
+
+    /// Lets everything be told, and compares the whole: what `expected` does not name must not have been counted.
+    pub(crate) async fn told(&mut self, expected: &str) -> Result<()> {
+        self.watch.settle().await?;
+        let netns = self.netns()?;
+        let mut told = Tally::of(&self.watch, netns).to_string();
+        let certain = expected.strip_suffix(MAYBE_RETRANSMITTED).inspect(|_| {
+            if let Some(rest) = told.strip_suffix(", retransmitted") {
+                told = rest.to_owned();
+            }
+        });
+        ensure!(told == certain.unwrap_or(expected), "told: {told}; expected: {expected}; {:#?}", self.watch.counts);
+        Ok(())
+    }
+
+    /// Waits until that much was counted, then as [`Self::told`].
+    pub(crate) async fn until_told(&mut self, limit: Duration, expected: &str) -> Result<()> {
+        let netns = self.netns()?;
+        self.watch.until_in(limit, expected, |w| Tally::of(w, netns).to_string() == expected).await?;
+        self.told(expected).await
     }
 
     /// Everything that was told about the pod belongs to its cgroup, nothing was lost, nothing stays in the maps.

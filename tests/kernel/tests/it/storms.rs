@@ -31,6 +31,7 @@ fn after_twenty_thousand_refusals_a_success_is_still_one() -> Result<()> {
         stage.watch.until("the end", |w| w.counted(netns, |what| matches!(what, Counted::Ended(_))) == 1).await?;
         let limited = stage.watch.stats()?.sum(|k| k.limited);
         ensure!(limited > 50_000, "details are limited and the limit is counted: {limited}");
+        stage.told("begun 20001, established 1, attempt refused 20000, end closed 1, reset received 20000").await?;
         stage.finish().await
     })
 }
@@ -56,6 +57,7 @@ fn two_thousand_dials_into_a_blackhole_leave_nothing_behind() -> Result<()> {
             .await?;
         ensure!(stage.watch.counted(netns, |what| *what == Counted::Established) == 0);
         drop(second);
+        stage.told("begun 1800, attempt no_answer_kernel 1800, retransmitted").await?;
         stage.finish().await
     })
 }

@@ -4,7 +4,7 @@
 //! looked up here and handed over as read-only globals. The bytes come from the kernel, yet nothing is trusted: any input
 //! gives an answer or an error that names the place, in bounded time.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ffi::CStr};
 
 #[cfg(test)]
 mod tests;
@@ -138,14 +138,19 @@ impl<'a> Btf<'a> {
             }
             self.starts.push(u32::try_from(at).map_err(|_| BtfError::Truncated(at))?);
             let id = u32::try_from(id).map_err(|_| BtfError::Truncated(at))?;
-            if let Some(name) = self.string(ty.name).filter(|name| !name.is_empty()) {
+            // Three of four types are none of these, so names are looked at last.
+            let names = match ty.kind {
+                kind::STRUCT => &mut self.structs,
+                kind::TYPEDEF if begins(self.strings, ty.name, &[b"btf_trace_"]) => &mut self.typedefs,
+                kind::FUNC if begins(self.strings, ty.name, &[b"bpf_", b"tcp_v"]) => &mut self.functions,
+                _ => {
+                    at = end;
+                    continue;
+                }
+            };
+            if let Some(name) = string(self.strings, ty.name).filter(|name| !name.is_empty()) {
                 // The first of a name wins: later ones are modules' or other units' variants.
-                match ty.kind {
-                    kind::STRUCT => self.structs.entry(name).or_insert(id),
-                    kind::TYPEDEF if name.starts_with(b"btf_trace_") => self.typedefs.entry(name).or_insert(id),
-                    kind::FUNC if name.starts_with(b"bpf_") => self.functions.entry(name).or_insert(id),
-                    _ => &mut 0,
-                };
+                names.entry(name).or_insert(id);
             }
             at = end;
         }
@@ -192,7 +197,7 @@ impl<'a> Btf<'a> {
             .flatten()
     }
 
-    /// The kernel has this function (only those that begin with `bpf_` are known).
+    /// The kernel has this function (only those that begin with `bpf_` or `tcp_v` are known).
     pub fn has_function(&self, name: &str) -> bool {
         self.functions.contains_key(name.as_bytes())
     }
@@ -264,9 +269,18 @@ impl<'a> Btf<'a> {
     }
 
     fn string(&self, at: u32) -> Option<&'a [u8]> {
-        let rest = self.strings.get(at as usize..)?;
-        rest.split(|byte| *byte == 0).next()
+        string(self.strings, at)
     }
+}
+
+fn string(strings: &[u8], at: u32) -> Option<&[u8]> {
+    let rest = strings.get(at as usize..)?;
+    // The last one may lack its end.
+    Some(CStr::from_bytes_until_nul(rest).map_or(rest, CStr::to_bytes))
+}
+
+fn begins(strings: &[u8], at: u32, prefixes: &[&[u8]]) -> bool {
+    strings.get(at as usize..).is_some_and(|rest| prefixes.iter().any(|prefix| rest.starts_with(prefix)))
 }
 
 fn body_len(ty: &Type) -> Option<usize> {

@@ -3,7 +3,7 @@
 use aya::{
     Btf as KernelTypes, Ebpf, EbpfLoader,
     maps::{Array, HashMap, MapData, PerCpuArray, PerCpuHashMap, RingBuf},
-    programs::{Iter, RawTracePoint},
+    programs::{FExit, Iter, RawTracePoint},
 };
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 use storewatch_ebpf_common::{
@@ -44,11 +44,30 @@ pub const TRACEPOINTS: [(&str, &str); 6] = [
 /// The iterator's program, and what it is good for.
 pub const ITERATOR: (&str, &str) = ("sockets", "the inventory with byte counts; /proc is read instead");
 
+/// The kernel functions whose exit tells of connect calls that failed without a tracepoint.
+pub const CALLS: [(&str, &str); 2] = [
+    ("tcp_v4_connect", "dials that the pod's own routing refuses"),
+    ("tcp_v6_connect", "dials that the pod's own routing refuses"),
+];
+
+/// What a program is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// What happened to connections: without one of these the kernel source is degraded.
+    Events,
+    /// The inventory, which has a fallback of its own.
+    Inventory,
+    /// Failures of a connect call itself. Kernels without function tracing do not have it, and nothing else suffers.
+    Calls,
+}
+
 /// One program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hook {
-    /// The tracepoint, or the iterator.
+    /// The tracepoint, the kernel function, or the iterator.
     pub name: &'static str,
+    /// What it is needed for.
+    pub tier: Tier,
     /// What cannot be known without it.
     pub lost: &'static str,
     /// Why it is missing; `None` when it is active.
@@ -135,6 +154,7 @@ pub fn load(settings: &Settings, capabilities: &Capabilities) -> Result<Loaded, 
     let resolved = offsets::resolve(&btf)?;
     let arguments = TRACEPOINTS.map(|(name, _)| btf.tracepoint_arguments(name));
     let iterates = btf.has_function("bpf_iter_task_file");
+    let traced = CALLS.map(|(name, _)| btf.has_function(name));
     drop(btf);
     drop(bytes);
 
@@ -152,13 +172,13 @@ pub fn load(settings: &Settings, capabilities: &Capabilities) -> Result<Loaded, 
         .load(object)
         .map_err(|error| LoadError::Load(chain(&error)))?;
 
-    let mut hooks = Vec::with_capacity(TRACEPOINTS.len() + 1);
+    let mut hooks = Vec::with_capacity(TRACEPOINTS.len() + CALLS.len() + 1);
     for ((name, lost), arguments) in TRACEPOINTS.into_iter().zip(arguments) {
         let missing = match arguments {
             Some(_) => attach(&mut ebpf, name).err(),
             None => Some("this kernel has no such tracepoint".to_owned()),
         };
-        hooks.push(Hook { name, lost, missing });
+        hooks.push(Hook { name, tier: Tier::Events, lost, missing });
     }
     if let Some(Hook { name, missing: Some(reason), .. }) = hooks.first() {
         return Err(LoadError::Essential { name, reason: reason.clone() });
@@ -169,7 +189,8 @@ pub fn load(settings: &Settings, capabilities: &Capabilities) -> Result<Loaded, 
     } else {
         Some("this kernel cannot iterate over open files".to_owned())
     };
-    hooks.push(Hook { name, lost, missing });
+    hooks.push(Hook { name, tier: Tier::Inventory, lost, missing });
+    hooks.extend(calls(&mut ebpf, &types, traced)?);
 
     let control = Control {
         watched: take(&mut ebpf, "WATCHED")?,
@@ -201,6 +222,35 @@ pub fn load(settings: &Settings, capabilities: &Capabilities) -> Result<Loaded, 
 pub fn iterator(ebpf: &mut Ebpf) -> Result<&mut Iter, String> {
     let program = ebpf.program_mut(ITERATOR.0).ok_or("the object has no such program")?;
     program.try_into().map_err(|error: aya::programs::ProgramError| chain(&error))
+}
+
+/// The programs at connect's exit. They are marked as running before they run, so that no failure is told twice.
+fn calls(ebpf: &mut Ebpf, types: &KernelTypes, known: [bool; 2]) -> Result<[Hook; 2], LoadError> {
+    let mut sees: Array<MapData, u32> = take(ebpf, "SEES_CALLS")?;
+    let mut mark = |value: u32| sees.set(0, value, 0).map_err(|error| LoadError::Load(format!("SEES_CALLS: {error}")));
+    mark(1)?;
+    let mut index = 0;
+    let hooks = CALLS.map(|(name, lost)| {
+        let missing = if known[index] {
+            attach_exit(ebpf, name, types).err()
+        } else {
+            Some("this kernel has no such function".to_owned())
+        };
+        index += 1;
+        Hook { name, tier: Tier::Calls, lost, missing }
+    });
+    if hooks.iter().all(|hook| hook.missing.is_some()) {
+        mark(0)?;
+    }
+    Ok(hooks)
+}
+
+fn attach_exit(ebpf: &mut Ebpf, name: &str, types: &KernelTypes) -> Result<(), String> {
+    let program = ebpf.program_mut(name).ok_or("the object has no such program")?;
+    let program: &mut FExit = program.try_into().map_err(|error: aya::programs::ProgramError| chain(&error))?;
+    program.load(name, types).map_err(|error| chain(&error))?;
+    program.attach().map_err(|error| format!("this kernel lets no function be traced: {}", chain(&error)))?;
+    Ok(())
 }
 
 fn attach(ebpf: &mut Ebpf, name: &str) -> Result<(), String> {
