@@ -14,7 +14,7 @@ use storewatch::{
 use storewatch_core::{
     judge::Judge,
     snapshot::{PodView, Snapshot},
-    table::ConnectionView,
+    table::{ConnectionView, TableQuery},
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -94,9 +94,13 @@ state_file: ''
         self.snapshot().pods.into_iter().find(|pod| &*pod.record.pod.name == name)
     }
 
+    fn table(&self) -> Vec<ConnectionView> {
+        self.judge.table(&TableQuery::default()).connections
+    }
+
     /// The connections of the pod of that name.
     pub fn connections(&self, name: &str) -> Vec<ConnectionView> {
-        self.judge.connections().into_iter().filter(|connection| &*connection.pod.name == name).collect()
+        self.table().into_iter().filter(|connection| &*connection.pod.name == name).collect()
     }
 
     /// Those of them that live.
@@ -116,7 +120,7 @@ state_file: ''
                 let snapshot = self.snapshot();
                 bail!(
                     "no {what} in time; connections {:#?}; sources {:?}; pods {:#?}; unattributed {:?}",
-                    self.judge.connections(),
+                    self.table(),
                     snapshot.sources,
                     snapshot.pods,
                     snapshot.unattributed
