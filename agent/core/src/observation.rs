@@ -4,6 +4,7 @@ use crate::{
     connection::{AttemptCount, ConnectionEvent, InventorySample},
     ping::{NameReport, PdReport, Ping, RoundEnded},
     pod::PodRecord,
+    process::ProcessReport,
     source::{Loss, SourceReport},
     time::MonoTime,
 };
@@ -38,6 +39,8 @@ pub enum Observation {
         /// All pods to judge.
         pods: Vec<Arc<PodRecord>>,
     },
+    /// What was found of processes that the judge asked about.
+    Processes(Vec<ProcessReport>),
     /// A source speaks of itself.
     Source(SourceReport),
     /// Something was dropped on the way.

@@ -379,7 +379,12 @@ impl Sockets {
 
     /// Ends what a complete sample that began at `at` does not list.
     pub(crate) fn reconcile(&mut self, at: MonoTime) {
-        let gone: Vec<_> = self.live.iter().filter(|(_, socket)| socket.last_seen < at).map(|(key, _)| *key).collect();
+        self.orphan(|socket| socket.last_seen < at, at);
+    }
+
+    /// Ends those whose owner is no more: the kernel may go on with them, for nobody.
+    pub(crate) fn orphan(&mut self, is_gone: impl Fn(&Socket) -> bool, at: MonoTime) {
+        let gone: Vec<_> = self.live.iter().filter(|(_, socket)| is_gone(socket)).map(|(key, _)| *key).collect();
         for key in gone {
             if let Some(socket) = self.live.get_mut(&key) {
                 socket.outcome = Some(ConnectionOutcome::Unknown);

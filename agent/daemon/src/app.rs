@@ -19,6 +19,7 @@ use crate::{
         pd,
         pings::{self, Cadence},
         pods::PodsTask,
+        processes::Processes,
     },
     state::{Recorder, StateFile},
 };
@@ -64,7 +65,8 @@ pub async fn run(config: Config) -> Result<ExitCode> {
 
     let source = open_kernel(&config)?;
     let programs = source.handle();
-    start_sources(&mut tasks, &config, &observations, clusters, (source, kernel), &stop)?;
+    let processes = Processes::new(sender.process_requests());
+    start_sources(&mut tasks, &config, &observations, clusters, (source, kernel), processes, &stop)?;
     drop(observations);
     let wiring = Wiring { observations: receiver, requests: sender, questions, publisher, recorder };
     let engine_stop = stop.clone();
@@ -129,6 +131,7 @@ fn start_sources(
     observations: &ObservationSender,
     clusters: Vec<ClusterRequests>,
     (kernel, requests): (KernelSource, KernelRequests),
+    processes: Processes,
     stop: &CancellationToken,
 ) -> Result<()> {
     let mut observe = |name, source: BoxFuture<'static, Result<()>>| {
@@ -156,6 +159,7 @@ fn start_sources(
     observe("pd source", Box::pin(async move { Ok(pd::run(cadence, peers, for_pd, sender).await?) }));
     let sender = observations.clone();
     observe("pings source", Box::pin(async move { Ok(pings::run(cadence, clusters, names, sender).await?) }));
+    observe("processes source", Box::pin(processes.run(observations.clone())));
     observe("pods source", Box::pin(PodsTask::new(config).run(observations.clone())));
     Ok(())
 }

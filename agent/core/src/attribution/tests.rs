@@ -1,5 +1,8 @@
 use super::*;
-use crate::id::{ClusterId, PodRef};
+use crate::{
+    id::{ClusterId, PodRef},
+    pod::Manager,
+};
 
 fn pod(uid: &str) -> PodRecord {
     PodRecord {
@@ -12,6 +15,7 @@ fn pod(uid: &str) -> PodRecord {
         cgroups: Vec::new(),
         netns: None,
         pids: Vec::new(),
+        manager: Manager::Unknown,
     }
 }
 

@@ -16,12 +16,12 @@ use storewatch_core::{
     id::{CgroupId, ClusterId, ContainerKey, HostPort, NetnsId, PodRef, PodUid, TargetKey},
     memory::{ClusterMemory, ContainerMemory, Memory, PodMemory, TenureMemory, VerdictMemory},
     ownership::{Claim, ClaimSource, SuccessorClock, Tenure},
-    pod::{PodRecord, Workload},
+    pod::{Manager, PodRecord, Workload},
     pods::ReachLatch,
     stale::StaleEntry,
     time::MonoTime,
     topology::{ListedStore, ReportedState},
-    verdict::{Finding, FindingCode, Reason, Remedy, Severity, StaleMode},
+    verdict::{Facts, Finding, FindingCode, Reason, Remedy, Severity, StaleMode},
 };
 
 const NODE: &str = "node-a";
@@ -145,6 +145,8 @@ fn everything() -> Memory {
                 mode: if confirmed.is_some() { StaleMode::Dialing } else { StaleMode::Holding },
                 last_dial: confirmed.map(at),
                 dials: u64::MAX,
+                answers: u64::MAX - 2,
+                last_answer: Some(at(55)),
                 last_held: Some(at(53)),
                 suspected: Some(at(54)),
                 confirmed: confirmed.map(|millis| at(millis + 3)),
@@ -152,8 +154,26 @@ fn everything() -> Memory {
             },
         )],
         baselines: vec![(TargetKey::Static(3), address("[fd00::2]:8500"), Duration::new(5, 6))],
+        dialers: vec![(u32::MAX, at(56), vec![address(FORMER), address("[fd00::2]:8500")]), (1, at(57), Vec::new())],
     };
     let keys = [ContainerKey::Cgroup(CgroupId(u64::MAX)), ContainerKey::Netns(NetnsId(4_026_531_840))];
+    let managers =
+        [Manager::Kubernetes, Manager::Unit("a.service".into()), Manager::Docker("0123".into()), Manager::Unknown];
+    let facts = Facts {
+        address: Some(address(FORMER)),
+        left_at: Some(at(70)),
+        present: Some(address("[fd00::2]:8500")),
+        ping: Some(Duration::new(0, 7)),
+        answering: Some(Duration::new(8, 9)),
+        attempts: Some(u64::MAX),
+        answers: Some(1),
+        first_attempt: Some(at(71)),
+        last_attempt: Some(at(72)),
+        every_attempt: true,
+        connections: Some(2),
+        suspected_at: Some(at(73)),
+        confirmed_at: Some(at(74)),
+    };
     let pod = |index: usize, reason: Reason| PodMemory {
         cluster: "prod".into(),
         record: PodRecord {
@@ -166,6 +186,7 @@ fn everything() -> Memory {
             cgroups: vec![CgroupId(1), CgroupId(u64::MAX)],
             netns: (index.is_multiple_of(2)).then_some(NetnsId(u32::MAX)),
             pids: vec![1, u32::MAX],
+            manager: managers[index % managers.len()].clone(),
         },
         verdict: verdict(reason, 60_000),
         reach: (reason == Reason::PodCannotReachStores).then(|| ReachLatch {
@@ -186,6 +207,7 @@ fn everything() -> Memory {
                 confirms_at: Some(at(64)),
                 message: "what stands out".to_owned(),
                 evidence: "the numbers compared".to_owned(),
+                facts: if mode.is_some() { facts } else { Facts::default() },
                 remedy: Remedy { now: "this".to_owned(), prevent: "that".to_owned() },
                 severity: Severity::Critical,
                 carried: true,
@@ -254,7 +276,7 @@ fn each_kind_of_damage_is_set_aside_and_named() {
         (Vec::new(), "cut off"),
         (good[..good.len() / 2].to_vec(), "cut off"),
         (text.replacen("NoStoreAnswers", "StoreAnswering", 1).into_bytes(), "checksum"),
-        (text.replacen("\"version\":1", "\"version\":2", 1).into_bytes(), "version is 2"),
+        (text.replacen("\"version\":2", "\"version\":3", 1).into_bytes(), "version is 3"),
         (text.replacen("storewatch-state", "otherwatch-state", 1).into_bytes(), "no state file"),
         (b"root:x:0:0:root:/root:/bin/sh\n".to_vec(), "no state file"),
         (b"{\"pods\": []}".to_vec(), "no state file"),
@@ -266,7 +288,7 @@ fn each_kind_of_damage_is_set_aside_and_named() {
                 let content = b"{\"boot\":null,\"taken\":\"2026-01-01T00:00:00Z\",\"memory\":{}}";
                 let sum = format!("{:08x}", crc32fast::hash(content));
                 let head = format!(
-                    "{{\"format\":\"storewatch-state\",\"version\":1,\"node\":\"node-a\",\"crc32\":\"{sum}\",\"state\":\n"
+                    "{{\"format\":\"storewatch-state\",\"version\":2,\"node\":\"node-a\",\"crc32\":\"{sum}\",\"state\":\n"
                 );
                 [head.as_bytes(), content, b"\n}\n"].concat()
             },

@@ -3,7 +3,7 @@
 use crate::script::Script;
 use storewatch_core::{
     id::{CgroupId, ClusterId, HostPort, NetnsId, PodRef, PodUid},
-    pod::{PodRecord, Workload},
+    pod::{Manager, PodRecord, Workload},
     policy::{ClusterSettings, OnUnknown, Settings, StaleTransportAction, VerdictPolicy},
     topology::{ListedStore, ReportedState},
 };
@@ -24,6 +24,7 @@ pub(super) fn pod(text: &str) -> PodRecord {
         netns: Some(NetnsId(u32::try_from(1000 + cgroups[0]).unwrap())),
         cgroups: cgroups.into_iter().map(CgroupId).collect(),
         pids: Vec::new(),
+        manager: Manager::Kubernetes,
     }
 }
 
