@@ -36,7 +36,7 @@ fn every_hook_is_active_on_this_kernel() -> Result<()> {
 #[test]
 fn the_verifier_is_soon_done_with_every_program() -> Result<()> {
     /// The kernel gives up at a million. What an old verifier needs grows with every branch; this leaves room for others.
-    const LIMIT: u64 = 200_000;
+    const LIMIT: u64 = 100_000;
     run(async || {
         let stage = Stage::new()?;
         let mut verified = Vec::new();
