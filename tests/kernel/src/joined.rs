@@ -109,7 +109,15 @@ state_file: ''
     /// # Errors
     /// When [`SOON`] passes, or a source ends.
     pub async fn until(&mut self, what: &str, enough: impl Fn(&Self) -> bool) -> Result<()> {
-        let deadline = Instant::now() + patience(SOON);
+        self.until_in(SOON, what, enough).await
+    }
+
+    /// The same with another limit.
+    ///
+    /// # Errors
+    /// When the limit passes, or a source ends.
+    pub async fn until_in(&mut self, limit: Duration, what: &str, enough: impl Fn(&Self) -> bool) -> Result<()> {
+        let deadline = Instant::now() + patience(limit);
         while !enough(self) {
             ensure!(!self.tasks.iter().any(JoinHandle::is_finished), "a source has ended while waiting for {what}");
             if Instant::now() > deadline {

@@ -1,6 +1,7 @@
 //! One real packet per kernel hook, then the cases that prove a classifier right. Needs root, iproute2 and nftables; makes
 //! its own network namespaces and cgroups, and removes them.
 
+mod attribution;
 mod cases;
 mod hooks;
 mod inventory;
