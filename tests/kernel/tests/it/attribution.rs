@@ -24,16 +24,16 @@ const CONTAINER: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456
 const OTHER: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
 
 /// A network and a server in it; the pods are each test's own.
-struct Scene {
-    server: Actor,
-    topology: Topology,
-    target: SocketAddr,
+pub(crate) struct Scene {
+    pub(crate) server: Actor,
+    pub(crate) topology: Topology,
+    pub(crate) target: SocketAddr,
     /// All cgroups of this test are below it.
     base: String,
 }
 
 impl Scene {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         ready()?;
         let topology = Topology::create(PREFIX)?;
         let port = port();
@@ -43,15 +43,15 @@ impl Scene {
         Ok(Self { server, topology, target, base: format!("{PREFIX}-{}-{port}", std::process::id()) })
     }
 
-    fn joined(&self, pods: &str) -> Result<Joined> {
+    pub(crate) fn joined(&self, pods: &str) -> Result<Joined> {
         Joined::start(self.target.port(), pods)
     }
 
-    fn cgroup(&self, path: &str) -> Result<Cgroup> {
+    pub(crate) fn cgroup(&self, path: &str) -> Result<Cgroup> {
         Ok(Cgroup::create(&format!("{}/{path}", self.base))?)
     }
 
-    fn actor(&self, cgroup: Option<&Cgroup>) -> Result<Actor> {
+    pub(crate) fn actor(&self, cgroup: Option<&Cgroup>) -> Result<Actor> {
         Actor::start(ACTOR, &self.topology.client, cgroup)
     }
 
@@ -59,7 +59,7 @@ impl Scene {
         format!("- {{namespace: graph, name: {name}, uid: uid-of-{name}, workload: StatefulSet/server, {place}}}\n")
     }
 
-    fn cgroup_pod(&self, name: &str, path: &str, more: &str) -> String {
+    pub(crate) fn cgroup_pod(&self, name: &str, path: &str, more: &str) -> String {
         self.pod(name, &format!("cgroup: '/{}/{path}'{more}", self.base))
     }
 }

@@ -6,6 +6,7 @@ mod cases;
 mod hooks;
 mod inventory;
 mod local;
+mod reconcile;
 mod rights;
 mod rows;
 mod stage;
