@@ -1,7 +1,7 @@
 //! Many at once: counters stay exact, maps come back empty, what is lost is counted.
 
 use anyhow::{Context as _, Result, ensure};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use storewatch::{netns::topology::Topology, requests::Selected, source::kernel::Settings};
 use storewatch_core::connection::Counted;
 use storewatch_ebpf_common::counters::kind;
@@ -63,25 +63,40 @@ fn two_thousand_dials_into_a_blackhole_leave_nothing_behind() -> Result<()> {
 }
 
 #[test]
-fn counters_stay_exact_while_nobody_reads_the_details() -> Result<()> {
+fn counters_stay_exact_while_four_processes_fail_and_nobody_reads_the_details() -> Result<()> {
+    /// Dials of each process.
+    const EACH: u64 = 5000;
+    /// At least this long nobody reads.
+    const UNREAD: Duration = Duration::from_secs(2);
     run(async || {
         // As many details as happen, into the smallest buffer, which nobody empties: this thread is its reader.
         let mut stage =
             Stage::with(|settings| Settings { details_per_second: u32::MAX, ring_bytes: 64 * 1024, ..settings })?;
         let netns = stage.netns()?;
         let target = at(Topology::SERVER_V4, stage.port);
-        ensure!(stage.client.must(&format!("dials {target} 5000"))? == "111:5000");
+        let mut others = Vec::new();
+        for _ in 1..4 {
+            others.push(Actor::start(ACTOR, &stage.topology.client, Some(&stage.cgroup))?);
+        }
+        let begun = Instant::now();
+        let command = format!("dials {target} {EACH}");
+        let mut processes: Vec<_> = others.iter_mut().chain([&mut stage.client]).collect();
+        for process in &mut processes {
+            process.give(&command)?;
+        }
+        for process in &mut processes {
+            ensure!(process.answer(&command)? == Ok(format!("111:{EACH}")));
+        }
+        std::thread::sleep(UNREAD.saturating_sub(begun.elapsed()));
+        let all = 4 * EACH;
         stage
-            .watch
-            .until("all", |w| w.counted(netns, |what| matches!(what, Counted::Failed(e) if e.error == 111)) == 5000)
+            .until_told(Duration::from_secs(10), &format!("begun {all}, attempt refused {all}, reset received {all}"))
             .await?;
-        stage.watch.settle().await?;
         let w = &stage.watch;
-        ensure!(w.counted(netns, |what| *what == Counted::Begun) == 5000);
         let stats = w.stats()?;
         for kind in [kind::BEGUN, kind::FAILED, kind::RESET_RECEIVED] {
             let totals = stats.kinds[usize::from(kind)];
-            ensure!(totals.seen == 5000 && totals.emitted + totals.lost == 5000 && totals.limited == 0, "{totals:?}");
+            ensure!(totals.seen == all && totals.emitted + totals.lost == all && totals.limited == 0, "{totals:?}");
         }
         let lost = stats.sum(|k| k.lost);
         ensure!(lost > 0, "the case must overflow the buffer");
@@ -89,6 +104,9 @@ fn counters_stay_exact_while_nobody_reads_the_details() -> Result<()> {
         ensure!(told == lost, "told {told}, lost {lost}");
         ensure!(w.losses.iter().all(|loss| !loss.counters), "{:?}", w.losses);
         ensure!(w.events.len() as u64 == stats.sum(|k| k.emitted), "{} details arrived", w.events.len());
+        ensure!(w.events_of(netns).all(|event| event.remote == target));
+        let held = w.handle.occupancy().context("nothing is loaded")?;
+        ensure!(held.connecting == 0 && held.established == 0, "left in the maps: {held:?}");
         Ok(())
     })
 }
