@@ -18,7 +18,16 @@ fn local(port: u16) -> SocketAddr {
 
 fn event(seconds: i64, port: u16, what: ConnectionChange) -> ConnectionEvent {
     let at = at(seconds);
-    ConnectionEvent { at, socket: SocketId(7), owner: OWNER, local: local(port), remote: address(REMOTE), rtt: None, retransmits_total: None, what }
+    ConnectionEvent {
+        at,
+        socket: SocketId(7),
+        owner: OWNER,
+        local: local(port),
+        remote: address(REMOTE),
+        rtt: None,
+        retransmits_total: None,
+        what,
+    }
 }
 
 fn sample(port: u16) -> SocketSample {

@@ -15,7 +15,16 @@ fn after_twenty_thousand_refusals_a_success_is_still_one() -> Result<()> {
         let mut stage = Stage::new()?;
         let netns = stage.netns()?;
         let target = at(Topology::SERVER_V4, stage.port);
-        ensure!(stage.client.must(&format!("dials {target} 20000"))? == "111:20000");
+        // The reader works meanwhile: nothing is lost.
+        let command = format!("dials {target} 20000");
+        stage.client.give(&command)?;
+        stage
+            .watch
+            .until_in(Duration::from_secs(60), "all dials", |w| {
+                w.counted(netns, |what| *what == Counted::Begun) >= 20_000
+            })
+            .await?;
+        ensure!(stage.client.answer(&command)? == Ok("111:20000".to_owned()));
         stage.connected()?;
         stage
             .watch
@@ -48,7 +57,10 @@ fn two_thousand_dials_into_a_blackhole_leave_nothing_behind() -> Result<()> {
         let mut second = Actor::start(ACTOR, &stage.topology.client, Some(&stage.cgroup))?;
         second.must(&format!("begins a {target} 900"))?;
         let held = stage.watch.handle.occupancy().context("nothing is loaded")?;
-        ensure!(held.connecting == 1800, "{held:?}");
+        // On a slow machine the first may be over before the last begins.
+        stage.watch.settle().await?;
+        let over = stage.watch.counted(netns, |what| matches!(what, Counted::Failed(_)));
+        ensure!(held.connecting > 900 && held.connecting as u64 + over >= 1800, "{held:?}, {over} are over");
         stage
             .watch
             .until_in(Duration::from_secs(20), "all time-outs", |w| {
