@@ -19,7 +19,7 @@ use storewatch_core::{
     judge::Judge,
     observation::Observation,
     ping::{Phases, Ping, PingOutcome, Purpose, RoundEnded},
-    pod::{PodRecord, Workload},
+    pod::{Manager, PodRecord, Workload},
     request::Request,
     source::{SourceName, SourceReport, SourceState},
     table::TableQuery,
@@ -285,5 +285,6 @@ fn record(pod: u32) -> PodRecord {
         cgroups: owner.cgroup.into_iter().collect(),
         netns: owner.netns,
         pids: Vec::new(),
+        manager: Manager::Kubernetes,
     }
 }

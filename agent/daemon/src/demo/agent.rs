@@ -33,6 +33,12 @@ impl Answer {
     pub(super) fn text(&self, key: &str) -> &str {
         self.body.get(key).and_then(Value::as_str).unwrap_or("-")
     }
+
+    /// The codes of its findings.
+    pub(super) fn findings(&self) -> Vec<&str> {
+        let list = self.body.get("findings").and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(Value::as_str).collect()
+    }
 }
 
 /// Asks the agent.

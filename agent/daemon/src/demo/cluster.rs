@@ -5,14 +5,15 @@ use super::{
     part::Part,
     world::{self, DIRECTORY, Pod},
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::{
     collections::BTreeMap,
     fs,
     net::Ipv4Addr,
     path::{Path, PathBuf},
-    process::Child,
+    process::{Child, Command, Stdio},
 };
+use storewatch_hugegraph::testkit::client::Resolving;
 
 /// The pods that are judged.
 pub const PODS: [&str; 2] = ["server-0", "server-1"];
@@ -23,8 +24,8 @@ pub const NAMESPACE: &str = "demo";
 /// How many Stores there are.
 pub const STORES: u8 = 3;
 
-/// What the agent is configured with. The window is short, since nobody wants to watch a demo for 150 s; everything else is
-/// the default or only about places.
+/// What the agent is configured with. Its waits are short, since nobody wants to watch a demo for minutes; everything else
+/// is the default or only about places.
 pub(super) fn agent_config() -> String {
     format!(
         "node: demo
@@ -42,6 +43,8 @@ kernel:
   inventory_interval: 1s
 verdict:
   window: 8s
+  stale_suspect_after: 3s
+  stale_confirm_after: 6s
 state_file: \"\"
 ",
         pd_name()
@@ -63,6 +66,8 @@ pub fn pd_name() -> String {
 pub struct Cluster {
     program: PathBuf,
     clients: Vec<String>,
+    /// What DNS says.
+    names: BTreeMap<String, Ipv4Addr>,
     pods: BTreeMap<String, Pod>,
     parts: BTreeMap<String, Child>,
 }
@@ -75,10 +80,10 @@ impl Cluster {
     /// When the machine refuses a namespace, a link or a process.
     pub fn start(program: &Path, clients: &[&str]) -> Result<Self> {
         let (pods, parts) = (BTreeMap::new(), BTreeMap::new());
-        let mut cluster = Self { program: program.to_owned(), clients: Vec::new(), pods, parts };
-        let mut names = vec![(pd_name(), Ipv4Addr::new(10, 244, 7, 5))];
+        let mut names = BTreeMap::from([(pd_name(), Ipv4Addr::new(10, 244, 7, 5))]);
         names.extend((0..STORES).map(|index| (store_name(index), store_address(index))));
         world::write_hosts(&names)?;
+        let mut cluster = Self { program: program.to_owned(), clients: Vec::new(), names, pods, parts };
         cluster.add_pod("pd", Ipv4Addr::new(10, 244, 7, 5))?;
         for index in 0..STORES {
             cluster.add_pod(&format!("store-{index}"), store_address(index))?;
@@ -91,7 +96,7 @@ impl Cluster {
             cluster.start_store(index)?;
         }
         for name in clients {
-            cluster.start_part(name, &Part::Client)?;
+            cluster.start_client(name)?;
         }
         Ok(cluster)
     }
@@ -154,6 +159,33 @@ impl Cluster {
         self.start_part(&format!("store-{index}"), &Part::Store(index))
     }
 
+    /// Replaces a Store's pod, as a StatefulSet does: the same name at another address, and nothing at the old one.
+    ///
+    /// # Errors
+    /// When the machine refuses the new pod, or the old one does not run.
+    pub fn move_store(&mut self, index: u8) -> Result<()> {
+        let (name, address) = (format!("store-{index}"), Ipv4Addr::new(10, 244, 7, 100 + index));
+        let successor = world::add_pod(&format!("{name}-moved"), address)?;
+        let child = self.spawn(&name, &successor, &Part::Store(index))?;
+        self.names.insert(store_name(index), address);
+        world::write_hosts(&self.names)?;
+        // Its connections end before its pod does, so that whoever asks DNS again does so now.
+        end(&name, self.parts.insert(name.clone(), child).with_context(|| format!("{name} does not run"))?)?;
+        self.pods.insert(name, successor).map_or(Ok(()), |predecessor| world::remove_pod(&predecessor))
+    }
+
+    /// Starts a client in its pod, or again if it runs. The first of [`PODS`] asks DNS once in its life.
+    ///
+    /// # Errors
+    /// When the process cannot be ended or started.
+    pub fn start_client(&mut self, name: &str) -> Result<()> {
+        if let Some(child) = self.parts.remove(name) {
+            end(name, child)?;
+        }
+        let resolving = if name == PODS[0] { Resolving::Once } else { Resolving::Again };
+        self.start_part(name, &Part::Client(resolving))
+    }
+
     /// A part that has ended without being told to, with the end of what it printed.
     pub fn fallen(&mut self) -> Option<String> {
         let (name, status) =
@@ -185,10 +217,13 @@ impl Cluster {
     }
 
     fn start_part(&mut self, name: &str, part: &Part) -> Result<()> {
-        let part = part.to_string();
-        let child = world::start(&self.program, Some(self.pod(name)?), &["demo", "--part", &part], &log(name))?;
+        let child = self.spawn(name, self.pod(name)?, part)?;
         self.parts.insert(name.to_owned(), child);
         Ok(())
+    }
+
+    fn spawn(&self, name: &str, pod: &Pod, part: &Part) -> Result<Child> {
+        world::start(&self.program, Some(pod), &["demo", "--part", &part.to_string()], &log(name))
     }
 }
 
@@ -207,6 +242,18 @@ fn end(name: &str, mut child: Child) -> Result<()> {
     child.kill().with_context(|| format!("cannot kill {name}"))?;
     child.wait().with_context(|| format!("cannot wait for {name}"))?;
     Ok(())
+}
+
+/// What `storewatch explain` says of a pod.
+pub(super) fn explain(pod: &str) -> Result<String> {
+    let output = Command::new("/proc/self/exe")
+        .args(["--agent", &format!("unix:{DIRECTORY}/admin.sock"), "explain", &format!("{NAMESPACE}/{pod}")])
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run explain")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "explain: {}", complaint.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The address of a Store's pod.

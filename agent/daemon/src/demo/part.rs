@@ -2,7 +2,7 @@
 
 use super::cluster::{STORES, store_name};
 use anyhow::{Context, Result};
-use std::{fmt, net::TcpListener, str::FromStr, sync::Arc};
+use std::{fmt, net::TcpListener, str::FromStr, sync::Arc, time::Duration};
 use storewatch_core::id::HostPort;
 use storewatch_hugegraph::{
     resolve::Resolver,
@@ -20,6 +20,9 @@ const STORE_PORT: u16 = 8500;
 /// PD's port.
 const PD_PORT: u16 = 8686;
 
+/// How long a client keeps an address: short, as everything in the demo that one waits for.
+const RESOLVE_GATE: Duration = Duration::from_secs(5);
+
 /// What a process of the demo is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -28,7 +31,7 @@ pub enum Part {
     /// A Store, by its number.
     Store(u8),
     /// A pod with channels to every Store.
-    Client,
+    Client(Resolving),
 }
 
 impl fmt::Display for Part {
@@ -36,7 +39,8 @@ impl fmt::Display for Part {
         match self {
             Self::Pd => f.write_str("pd"),
             Self::Store(index) => write!(f, "store-{index}"),
-            Self::Client => f.write_str("client"),
+            Self::Client(Resolving::Again) => f.write_str("client"),
+            Self::Client(Resolving::Once) => f.write_str("client-that-asks-once"),
         }
     }
 }
@@ -47,13 +51,16 @@ impl FromStr for Part {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "pd" => Ok(Self::Pd),
-            "client" => Ok(Self::Client),
+            "client" => Ok(Self::Client(Resolving::Again)),
+            "client-that-asks-once" => Ok(Self::Client(Resolving::Once)),
             other => other
                 .strip_prefix("store-")
                 .and_then(|index| index.parse().ok())
                 .filter(|index| *index < STORES)
                 .map(Self::Store)
-                .ok_or_else(|| format!("`{other}` is no part of the demo (pd, store-N, client)")),
+                .ok_or_else(|| {
+                    format!("`{other}` is no part of the demo (pd, store-N, client, client-that-asks-once)")
+                }),
         }
     }
 }
@@ -76,9 +83,9 @@ impl Part {
                 let (_fault, receiver) = watch::channel(StoreFault::None);
                 Ok(serve_store(bind(STORE_PORT)?, advertised(index), receiver).await?)
             }
-            Self::Client => {
+            Self::Client(resolving) => {
                 let stores = (0..STORES).map(|index| HostPort { host: store_name(index).into(), port: STORE_PORT });
-                let pod = ClientPod { resolving: Resolving::Again, ..ClientPod::new(stores.collect()) };
+                let pod = ClientPod { resolving, resolve_gate: RESOLVE_GATE, ..ClientPod::new(stores.collect()) };
                 pod.run(Arc::new(Resolver::default()), Arc::new(ClientStats::default())).await;
                 Ok(())
             }
@@ -105,7 +112,9 @@ mod tests {
 
     #[test]
     fn a_part_reads_its_own_name() {
-        for part in [Part::Pd, Part::Store(0), Part::Store(2), Part::Client] {
+        for part in
+            [Part::Pd, Part::Store(0), Part::Store(2), Part::Client(Resolving::Once), Part::Client(Resolving::Again)]
+        {
             assert_eq!(part.to_string().parse(), Ok(part));
         }
         assert!("store-3".parse::<Part>().is_err());

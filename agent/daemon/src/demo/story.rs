@@ -80,7 +80,39 @@ pub(super) async fn tell(cluster: &mut Cluster, agent: &Agent, out: &mut impl Wr
     world::lift_drops()?;
     let (answer, took) = agent.until(&cut, LIMIT, |answer| answer.code == 200).await?;
     note(out, &format!("200 after {:.1} s", took.as_secs_f64()))?;
-    show(out, &cut, &answer)
+    show(out, &cut, &answer)?;
+    a_store_moves(cluster, agent, out).await
+}
+
+/// What started it all: one pod goes on talking to an address that its Store has left.
+async fn a_store_moves(cluster: &mut Cluster, agent: &Agent, out: &mut impl Write) -> Result<()> {
+    let [stale, follows] = PODS.map(pod_path);
+    chapter(
+        out,
+        "A Store moves",
+        "store-0's pod is replaced: the same name at another address. server-1 asks DNS again; server-0 keeps the address\n   \
+         that it has, as a JVM under a security manager does for ever.",
+    )?;
+    cluster.move_store(0)?;
+    let suspected = |answer: &Answer| answer.findings().contains(&"StaleTransportSuspected");
+    let (_, took) = agent.until(&stale, LIMIT, |answer| suspected(answer) || answer.code == 503).await?;
+    note(out, &format!("suspected after {:.1} s", took.as_secs_f64()))?;
+    let (answer, further) = agent.until(&stale, LIMIT, |answer| answer.code == 503).await?;
+    note(out, &format!("503 for {} {:.1} s later", PODS[0], further.as_secs_f64()))?;
+    show(out, &stale, &answer)?;
+    let other = agent.probe(&follows).await?;
+    show(out, &follows, &other)?;
+    ensure!(other.code == 200, "a pod that follows DNS left with the other one: {}", other.body);
+    note(out, &format!("\n   storewatch explain {}/{}", super::cluster::NAMESPACE, PODS[0]))?;
+    for line in super::cluster::explain(PODS[0])?.lines() {
+        note(out, &format!("  {line}"))?;
+    }
+
+    chapter(out, "server-0 restarted", "As the agent said.")?;
+    cluster.start_client(PODS[0])?;
+    let (answer, took) = agent.until(&stale, LIMIT, |answer| answer.code == 200).await?;
+    note(out, &format!("200 after {:.1} s", took.as_secs_f64()))?;
+    show(out, &stale, &answer)
 }
 
 fn pod_path(pod: &str) -> String {
@@ -109,9 +141,7 @@ fn note(out: &mut impl Write, what: &str) -> Result<()> {
 fn show(out: &mut impl Write, path: &str, answer: &Answer) -> Result<()> {
     let code = answer.code;
     let line = format!("{} {}: {}", answer.text("status"), answer.text("reason"), answer.text("message"));
-    let findings: Vec<_> =
-        answer.body.get("findings").and_then(serde_json::Value::as_array).into_iter().flatten().collect();
-    let findings: Vec<_> = findings.into_iter().filter_map(|finding| finding.as_str()).collect();
+    let findings = answer.findings();
     writeln!(out, "   GET {path:<36} {code}  {line}")?;
     if !findings.is_empty() {
         writeln!(out, "       {:<36}      findings: {}", "", findings.join(", "))?;

@@ -10,6 +10,7 @@ use nix::{
     sys::signal::Signal,
 };
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     net::Ipv4Addr,
     os::unix::process::CommandExt,
@@ -65,7 +66,7 @@ pub fn enter_node() -> Result<()> {
 }
 
 /// Makes `/etc/hosts` of the demo say what `names` say; pods and agent read it anew with every look-up.
-pub(super) fn write_hosts(names: &[(String, Ipv4Addr)]) -> Result<()> {
+pub(super) fn write_hosts(names: &BTreeMap<String, Ipv4Addr>) -> Result<()> {
     let path = Path::new(DIRECTORY).join("hosts");
     let mounted = path.exists();
     let mut text = String::from("127.0.0.1 localhost\n");
@@ -100,6 +101,12 @@ pub(super) fn add_pod(name: &str, address: Ipv4Addr) -> Result<Pod> {
         run("ip", &[&["-n", name], inside].concat())?;
     }
     Ok(pod)
+}
+
+/// Takes a pod's link, routes and namespace away: its address answers nobody from now on.
+pub(super) fn remove_pod(pod: &Pod) -> Result<()> {
+    run("ip", &["link", "delete", &pod.link()])?;
+    run("ip", &["netns", "delete", &pod.name])
 }
 
 /// Drops what a pod sends to `port`, on the node, as a broken network policy would: the node's own pings still pass.

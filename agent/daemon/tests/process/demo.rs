@@ -64,7 +64,7 @@ fn demo() -> Command {
 }
 
 /// What the story must say, in this order: chapter, path, code, reason.
-const STORY: [(&str, &str, &str); 18] = [
+const STORY: [(&str, &str, &str); 25] = [
     ("── All well", "", ""),
     ("GET /readiness ", " 200 ", "StoreAnswering: 3 of 3"),
     ("GET /readiness/pods/demo/server-0 ", " 200 ", "StoreAnswering"),
@@ -81,6 +81,13 @@ const STORY: [(&str, &str, &str); 18] = [
     ("GET /readiness/pods/demo/server-0 ", " 503 ", "PodCannotReachStores"),
     ("GET /readiness/pods/demo/server-1 ", " 200 ", "StoreAnswering"),
     ("── The drop lifted", "", ""),
+    ("GET /readiness/pods/demo/server-0 ", " 200 ", "StoreAnswering"),
+    ("── A Store moves", "", ""),
+    ("GET /readiness/pods/demo/server-0 ", " 503 ", "StaleTransport"),
+    ("GET /readiness/pods/demo/server-1 ", " 200 ", "StoreAnswering"),
+    ("storewatch explain demo/server-0", "", ""),
+    ("Now", "", ""),
+    ("── server-0 restarted", "", ""),
     ("GET /readiness/pods/demo/server-0 ", " 200 ", "StoreAnswering"),
     ("The end", "", ""),
 ];

@@ -25,7 +25,7 @@ use tokio::{
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// The longest one.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(120);
-/// How soon a name may be looked up again.
+/// How soon grpc-java looks a name up again, unless it is told otherwise.
 const RESOLVE_GATE: Duration = Duration::from_secs(30);
 
 /// What a client does with an address once it has one.
@@ -33,7 +33,7 @@ const RESOLVE_GATE: Duration = Duration::from_secs(30);
 pub enum Resolving {
     /// Keeps it for ever, as a JVM under a security manager does.
     Once,
-    /// Looks the name up again when a connection is lost or cannot be made, at most every 30 s.
+    /// Looks the name up again when a connection is lost or cannot be made, at most every [`ClientPod::resolve_gate`].
     Again,
 }
 
@@ -52,6 +52,8 @@ pub struct ClientPod {
     pub connect_timeout: Duration,
     /// What happens to addresses.
     pub resolving: Resolving,
+    /// How long an address is kept at least.
+    pub resolve_gate: Duration,
 }
 
 impl ClientPod {
@@ -64,6 +66,7 @@ impl ClientPod {
             call_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(30),
             resolving: Resolving::Once,
+            resolve_gate: RESOLVE_GATE,
         }
     }
 
@@ -166,7 +169,7 @@ impl Channel {
     }
 
     async fn resolve(&mut self) -> Option<SocketAddr> {
-        let gated = self.looked_up.is_some_and(|at| at.elapsed() < RESOLVE_GATE);
+        let gated = self.looked_up.is_some_and(|at| at.elapsed() < self.pod.resolve_gate);
         let keep = self.address.is_some() && (self.pod.resolving == Resolving::Once || gated);
         if !keep {
             self.looked_up = Some(Instant::now());
