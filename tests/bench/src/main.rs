@@ -79,8 +79,8 @@ impl Part {
             Self::Footprint => footprint::measure(stage, table),
             Self::Storm => storm::measure(stage, table),
             // These two measure parts of the agent in processes of their own: a running one would only be in the way.
-            Self::Inventory => stage.cluster.stop_agent().map_err(Into::into).and_then(|()| inventory::measure(table)),
-            Self::Engine => stage.cluster.stop_agent().map_err(Into::into).and_then(|()| engine::measure(table)),
+            Self::Inventory => stage.cluster.stop_agent().and_then(|()| inventory::measure(table)),
+            Self::Engine => stage.cluster.stop_agent().and_then(|()| engine::measure(table)),
         }
     }
 }
