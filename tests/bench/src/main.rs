@@ -7,7 +7,7 @@
 //! requests   requests beside a bare handler      (bare, load)
 //! kernel     what the programs cost              (bpf, connections)
 //! footprint  memory and CPU
-//! storm      dials that fail, twenty thousand a second, and how soon one is known
+//! storm      dials that fail, twenty thousand a second
 //! inventory  one reading of all sockets           (hold)
 //! engine     the judge alone, on a large node
 //! ```
@@ -55,7 +55,16 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 5] = [Self::Reactions, Self::Telling, Self::Http, Self::Kernel, Self::Footprint];
+    const ALL: [Self; 8] = [
+        Self::Reactions,
+        Self::Telling,
+        Self::Http,
+        Self::Kernel,
+        Self::Footprint,
+        Self::Storm,
+        Self::Inventory,
+        Self::Engine,
+    ];
 
     fn name(self) -> &'static str {
         match self {
