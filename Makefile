@@ -1,7 +1,7 @@
 # A map of what can be done here; the work is in `.ci/`. Each target first installs what it needs and is missing (as root
 # on Debian 12), names it elsewhere, and installs nothing the second time.
 
-.PHONY: help build demo demo-hugegraph test test-fast test-hugegraph test-hugegraph-full bench lint
+.PHONY: help build demo demo-hugegraph test test-fast test-kernels test-hugegraph test-hugegraph-full bench lint
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ test-hugegraph: ## a real HugeGraph 1.5.0 cluster on this machine and its faults
 test-hugegraph-full: ## the same with the slow faults, about an hour and a half
 	@.ci/prepare hugegraph
 	@.ci/hugegraph full $(ARGS)
+
+test-kernels: ## the kernel tests on this kernel and, in guests, on Debian's 6.1 (three builds) and 6.12 (root)
+	@.ci/prepare $@
+	@tests/kernel/guests/run $(ARGS)
 
 bench: ## the figures, as a table (root)
 	@.ci/prepare $@

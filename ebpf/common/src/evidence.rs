@@ -30,9 +30,3 @@ pub const FIN_RECEIVED: u64 = 1 << 46;
 pub const BEGIN_SEEN: u64 = 1 << 47;
 /// Every bit that has a meaning.
 pub const KNOWN: u64 = 0x0000_ff3f_ffff_ffff;
-
-/// An errno in 8 bits.
-#[inline(always)]
-pub const fn errno(value: u32) -> u64 {
-    if value > 255 { 255 } else { value as u64 }
-}

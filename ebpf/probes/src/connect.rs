@@ -129,10 +129,10 @@ fn evidence(socket: &Socket, track: &Track, old: u8, attempt: bool) -> u64 {
         | at_most(255, socket.soft_error().into()) << bits::SOFT_SHIFT
         | u64::from(old & 15) << bits::FROM_SHIFT
         | at_most(3, socket.retransmits().into()) << bits::RETRANSMITS_SHIFT
-        | (is_set(socket.local_port().into()) ^ 1) * bits::NO_SOURCE_PORT
-        | in_process * bits::IN_PROCESS
-        | (ended & is_set(socket.unanswered().into())) * bits::UNANSWERED
-        | (ended & socket.fin_received()) * bits::FIN_RECEIVED
+        | ((is_set(socket.local_port().into()) ^ 1) * bits::NO_SOURCE_PORT)
+        | (in_process * bits::IN_PROCESS)
+        | ((ended & is_set(socket.unanswered().into())) * bits::UNANSWERED)
+        | ((ended & socket.fin_received()) * bits::FIN_RECEIVED)
 }
 
 /// `tcp_destroy_sock(sk)`: whatever is left of a socket goes with it.

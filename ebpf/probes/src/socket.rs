@@ -172,8 +172,9 @@ impl Socket {
     /// `place` must be writable.
     #[inline(always)]
     pub unsafe fn local_to(&self, place: *mut [u8; 16]) {
+        let (v4, v6) = (global!(OFFSETS.saddr), global!(OFFSETS.v6_saddr));
         // SAFETY: the caller's promise.
-        unsafe { self.ip_to(place, self.address, global!(OFFSETS.saddr), global!(OFFSETS.v6_saddr)) }
+        unsafe { self.ip_to(place, self.address, v4, v6) }
     }
 
     /// Straight to where it is wanted: a copy on the way would cost stack, of which there is little.
@@ -309,7 +310,7 @@ pub fn is_set(value: u64) -> u64 {
 /// `value`, or `most` when it is larger, without a branch; `most` is a power of two less one.
 #[inline(always)]
 pub fn at_most(most: u64, value: u64) -> u64 {
-    (value & most) | is_set(value & !most) * most
+    (value & most) | (is_set(value & !most) * most)
 }
 
 /// `sock` of a `struct socket`.

@@ -4,6 +4,7 @@ use crate::{process::memory, table::Table};
 use anyhow::{Context as _, Result, ensure};
 use std::{
     env,
+    io::{self, Write as _},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     process::{Command, Stdio},
     sync::Arc,
@@ -77,8 +78,8 @@ pub(crate) fn run() -> Result<()> {
     ticks.sort_unstable();
     let p99 = ticks.get(ticks.len() * 99 / 100).context("no tick")?.as_micros();
     let most = ticks.last().context("no tick")?.as_micros();
-    println!("{p99} {most} {} {resident} {first} {}", filing.as_micros(), memory(id, "VmRSS")?);
-    Ok(())
+    let filing = filing.as_micros();
+    Ok(writeln!(io::stdout(), "{p99} {most} {filing} {resident} {first} {}", memory(id, "VmRSS")?)?)
 }
 
 pub(crate) fn measure(table: &mut Table) -> Result<()> {
@@ -217,7 +218,7 @@ impl Node {
             ..KernelEvidence::default()
         };
         let counts = (0..PODS / 2).flat_map(|pod| {
-            let what = if (pod + number) % 7 == 0 { Counted::Failed(refused) } else { Counted::Established };
+            let what = if (pod + number).is_multiple_of(7) { Counted::Failed(refused) } else { Counted::Established };
             [Counted::Begun, what].map(|what| AttemptCount {
                 owner: Some(owner(pod)),
                 remote: store((pod + number) % TARGETS),

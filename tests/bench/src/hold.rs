@@ -47,8 +47,9 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<()> {
         let near = Ipv4Addr::new(127, 3, 0, number.to_le_bytes()[0] % 8 + 1);
         held.push(TcpStream::connect(SocketAddr::from((near, port))).context("cannot connect over loopback")?);
     }
-    println!("ready");
-    std::io::stdout().flush()?;
+    let mut out = std::io::stdout();
+    writeln!(out, "ready")?;
+    out.flush()?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     drop((held, listener));
     Ok(())

@@ -4,14 +4,11 @@ use crate::{
     bare::Bare,
     probe::Probe,
     stage::{CLIENTS, METRICS, PROBE, STORE_PORT, Stage, joined, within},
-    table::{Spread, Table},
+    table::Table,
 };
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpStream},
-    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -26,19 +23,10 @@ const BATCH: Duration = Duration::from_millis(2);
 const ASK: Duration = Duration::from_millis(2);
 const LIMIT: Duration = Duration::from_secs(30);
 const BARE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9471);
-const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9467);
 /// Nobody listens there.
 const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127, 2, 0, 1)), STORE_PORT);
-/// Events timed, and their distance: fewer a second than the limit of details for one key.
-const EVENTS: usize = 30;
-const APART: Duration = Duration::from_millis(150);
 
 pub(crate) fn measure(stage: &mut Stage, table: &mut Table) -> Result<()> {
-    latency(stage, table)?;
-    storm(stage, table)
-}
-
-fn storm(stage: &mut Stage, table: &mut Table) -> Result<()> {
     let answer = stage.probe.get("/readiness")?;
     let _bare = Bare::start(BARE, std::str::from_utf8(&answer.body)?)?;
     Probe::new(BARE).until("/readiness", LIMIT, |answer| answer.code == 200)?;
@@ -130,47 +118,4 @@ fn metric(family: &str, labels: &[&str]) -> Result<f64> {
     let fits = |line: &&str| line.starts_with(family) && labels.iter().all(|label| line.contains(label));
     let value = |line: &str| line.rsplit(' ').next().unwrap_or_default().parse::<f64>();
     text.lines().filter(fits).map(|line| value(line).context("a metric without a number")).sum()
-}
-
-/// From a dial that is refused to its event on the admin API's stream. Begins before the dial, so it is never shorter than
-/// the truth.
-fn latency(stage: &Stage, table: &mut Table) -> Result<()> {
-    let mut stream = TcpStream::connect(ADMIN).context("the admin API does not answer")?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.set_nodelay(true)?;
-    write!(
-        stream,
-        "GET /v1/events/stream?kind=connection&pod={} HTTP/1.1\r\nhost: {ADMIN}\r\naccept: text/event-stream\r\n\r\n",
-        CLIENTS[0]
-    )?;
-    let (sender, receiver) = mpsc::channel();
-    // Ends with the stream, which ends with the agent.
-    thread::spawn(move || {
-        for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            let Some(data) = line.strip_prefix("data:") else { continue };
-            let event: Value = serde_json::from_str(data.trim()).unwrap_or(Value::Null);
-            if event["outcome"] == "refused" && sender.send(Instant::now()).is_err() {
-                return;
-            }
-        }
-    });
-    let mut times = Vec::new();
-    for _ in 0..EVENTS {
-        thread::sleep(APART);
-        let begun = Instant::now();
-        joined(within(stage.cluster.pod(CLIENTS[0])?, || {
-            ensure!(TcpStream::connect(NOBODY).is_err(), "somebody listens at {NOBODY}");
-            Ok(())
-        })?)?;
-        times.push(receiver.recv_timeout(LIMIT).context("no event of a refused dial")? - begun);
-    }
-    let spread = Spread::of(&times).context("no event")?;
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    table.judged(
-        "a refused dial -> its event on the admin API",
-        format!("median {:.1} ms ({:.1} to {:.1}, n {EVENTS})", ms(spread.median), ms(spread.min), ms(spread.max)),
-        "<= 50 ms",
-        spread.max <= Duration::from_millis(50),
-    );
-    Ok(())
 }

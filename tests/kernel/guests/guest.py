@@ -10,8 +10,8 @@ import build
 import kernels
 
 # A guest that says nothing for so long hangs; one that runs so long in all never ends.
-SILENCE = 240
-LONGEST = 1800
+SILENCE = 420
+LONGEST = 3600
 # An emulated processor is some twenty times slower. Waiting for what is due at once must allow for that.
 PATIENCE = 6
 

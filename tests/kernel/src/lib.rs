@@ -188,15 +188,21 @@ impl Watch {
             match tokio::time::timeout(left, self.receiver.recv()).await {
                 Ok(Some(observation)) => self.note(observation),
                 Ok(None) => bail!("the kernel source has ended while waiting for {what}"),
-                Err(_) => bail!(
-                    "no {what} within {limit:?}; events {:#?}; counts {:#?}; reports {:?}",
-                    self.events,
-                    self.counts,
-                    self.reports
-                ),
+                Err(_) => bail!("no {what} within {limit:?}; {}", self.state()),
             }
         }
         Ok(())
+    }
+
+    /// What there is to know when something did not come.
+    fn state(&self) -> String {
+        let missed = self.handle.stats().map_or_else(Vec::new, |stats| stats.programs);
+        let missed: Vec<_> = missed.iter().filter(|program| program.missed > 0).collect();
+        let reports = &self.reports[self.reports.len().saturating_sub(2)..];
+        format!(
+            "events {:#?}; counts {:#?}; last reports {reports:?}; losses {:?}; programs not run {missed:?}",
+            self.events, self.counts, self.losses
+        )
     }
 
     /// Lets two whole readings of the counters pass, so that whatever was to be counted has been told.

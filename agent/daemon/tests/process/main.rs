@@ -10,5 +10,6 @@ mod events;
 mod explain;
 mod life;
 mod restart;
+mod silence;
 mod stale;
 mod storage;

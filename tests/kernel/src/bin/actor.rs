@@ -4,7 +4,8 @@
 //! Commands (`ID` names a socket, errors are errno numbers): `listen ID ADDR`, `accept ID LISTENER`, `dial ID ADDR MS`
 //! (waits up to MS for the outcome), `begin ID ADDR` (does not wait), `outcome ID MS`, `poll ID MS` (waits, leaves the error), `again ID ADDR` (a second connect),
 //! `dials ADDR COUNT` (that many, each closed at once), `send ID BYTES`, `recv ID BYTES MS`, `keepalive ID SECONDS COUNT`,
-//! `user_timeout ID MS`, `linger ID`, `shut ID`, `close ID`, `fork` (a child that holds them all too). Each is answered by one line: `ok ...` or `err ERRNO`.
+//! `user_timeout ID MS`, `linger ID`, `shut ID`, `close ID`, `fork` (a child that holds them all too), `twin PID ADDR`
+//! (a child with that process number dials and holds). Each is answered by one line: `ok ...` or `err ERRNO`.
 
 use libc::{AF_INET, AF_INET6, c_int};
 use nix::errno::Errno;
@@ -177,8 +178,34 @@ fn act(sockets: &mut Sockets, words: &[&str]) -> Result<String, Errno> {
             }
             Ok(String::new())
         }
+        ["twin", pid, address] => twin(number(pid)?, &parse(address)?).map(|()| String::new()),
         ["close", id] => sockets.remove(id).map(|_| String::new()).ok_or(Errno::ENOENT),
         _ => Err(Errno::EINVAL),
+    }
+}
+
+/// A child with this process number dials, and holds what it gets.
+fn twin(pid: libc::pid_t, address: &SocketAddr) -> Result<(), Errno> {
+    let numbers = [pid];
+    // SAFETY: all zero is a valid value.
+    let mut arguments: libc::clone_args = unsafe { mem::zeroed() };
+    arguments.exit_signal = libc::SIGCHLD as u64;
+    arguments.set_tid = numbers.as_ptr() as u64;
+    arguments.set_tid_size = 1;
+    // SAFETY: as a fork; there is one thread, and the arguments live through the call.
+    let child = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, mem::size_of_val(&arguments)) };
+    if child < 0 {
+        return Err(Errno::last());
+    }
+    if child > 0 {
+        return Ok(());
+    }
+    // SAFETY: no pointers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let _held = socket(address).and_then(|socket| connect(&socket, address).map(|()| socket));
+    loop {
+        // SAFETY: waits for a signal.
+        unsafe { libc::pause() };
     }
 }
 

@@ -40,7 +40,7 @@ fn main() -> Result<()> {
 async fn serve(port: u16) -> Result<()> {
     let settings = Settings { ports: vec![port], counter_interval: Duration::from_millis(100), ..Settings::default() };
     let mut watch = Watch::start(settings);
-    println!("ready");
+    say("ready")?;
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let answer = match line.split_once(' ').unwrap_or((&line, "")) {
@@ -67,7 +67,8 @@ async fn serve(port: u16) -> Result<()> {
                 for _ in 0..2 {
                     let seen = watch.inventories.len();
                     watch.request(Request::Inventory);
-                    watch.until("an inventory", |w| w.inventories.len() > seen).await?;
+                    // The fallback pauses after a reading that was slow.
+                    watch.until_in(Duration::from_secs(60), "an inventory", |w| w.inventories.len() > seen).await?;
                 }
                 let netns = Some(NetnsId(netns.parse()?));
                 let sample = watch.inventories.last().context("no inventory")?;
@@ -76,10 +77,15 @@ async fn serve(port: u16) -> Result<()> {
             }
             other => bail!("no command {other:?}"),
         };
-        println!("{answer}");
-        std::io::stdout().flush()?;
+        say(&answer)?;
     }
     Ok(())
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
 }
 
 /// Takes a place out of this process's view: covers it, or unmounts it where something is mounted there.

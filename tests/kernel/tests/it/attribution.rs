@@ -1,6 +1,6 @@
 //! Whose a connection is, with the pods' list, the kernel source and the judge joined as in the agent.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use std::{
     fs,
     net::SocketAddr,
@@ -10,6 +10,7 @@ use storewatch::netns::{Namespace, cgroup::Cgroup, topology::Topology};
 use storewatch_core::{
     attribution::Unattributed,
     snapshot::PodView,
+    source::SourceName,
     table::{ConnectionView, Via},
     verdict::FindingCode,
 };
@@ -71,6 +72,12 @@ fn unattributed(joined: &Joined, why: Unattributed) -> u64 {
 /// Changes of state that the kernel told, whoever's.
 fn told(joined: &Joined) -> u64 {
     joined.snapshot().kernel.state
+}
+
+/// The source of pods has this to say of its list.
+fn pods_say(joined: &Joined, words: &str) -> bool {
+    let sources = joined.snapshot().sources;
+    sources.iter().any(|view| view.name == SourceName::Pods && view.detail.contains(words))
 }
 
 fn finds(pod: Option<PodView>, code: FindingCode) -> bool {
@@ -322,31 +329,17 @@ fn a_process_number_that_is_used_again_is_nobody() -> Result<()> {
         joined.until("its connection", |joined| joined.live("server-0").len() == 1).await?;
         actor.kill();
         let other = scene.cgroup(&format!("kubepods/podbbbb/{OTHER}"))?;
-        let mut heir = with_pid(pid, || scene.actor(Some(&other)))?;
-        joined.settle().await?;
+        let mut heir = scene.actor(Some(&other))?;
+        // Processes are looked at once a second; a number is never given again that soon but where all others are in use.
+        joined.until("the end of the process", |joined| pods_say(joined, "is gone")).await?;
         let before = told(&joined);
-        heir.must(&format!("dial a {} 2000", scene.target))?;
+        heir.must(&format!("twin {pid} {}", scene.target))?;
         joined.until("its dial", |joined| told(joined) > before).await?;
         joined.settle().await?;
         ensure!(joined.live("server-0").is_empty(), "{:#?}", joined.live("server-0"));
-        let sources = joined.snapshot().sources;
-        let said = sources.iter().find(|view| view.name == storewatch_core::source::SourceName::Pods);
-        ensure!(said.is_some_and(|view| view.detail.contains("is another process by now")), "{said:?}");
+        ensure!(pods_say(&joined, "is another process by now"), "{:?}", joined.snapshot().sources);
         Ok(())
     })
-}
-
-/// Starts processes until one has this number: the kernel is told to give it next, but others start processes too.
-fn with_pid(pid: u32, start: impl Fn() -> Result<Actor>) -> Result<Actor> {
-    let until = Instant::now() + patience(SOON);
-    while Instant::now() < until {
-        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).context("ns_last_pid")?;
-        let actor = start()?;
-        if actor.pid() == pid {
-            return Ok(actor);
-        }
-    }
-    anyhow::bail!("no process got the number {pid}")
 }
 
 /// A proxy beside the application: what the application reaches is the proxy.

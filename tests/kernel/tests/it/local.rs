@@ -25,8 +25,8 @@ impl Stage {
             return self.until_told(Duration::from_secs(5), &format!("attempt local_route {count}")).await;
         }
         self.told("nothing").await?;
-        let reports = self.watch.reports.iter().filter(|report| report.source == SourceName::Kernel);
-        let last = reports.last().context("no report")?;
+        let mut reports = self.watch.reports.iter().rev();
+        let last = reports.find(|report| report.source == SourceName::Kernel).context("no report")?;
         ensure!(last.detail.contains("AttemptsNotObservable"), "{last:?}");
         Ok(())
     }
