@@ -30,7 +30,7 @@ from stage import Check, Stage
 def play(scenario: Scenario, cluster: clusters.Cluster, out: pathlib.Path | None) -> list[Check]:
     """Runs one scenario; an error in it is a failed expectation."""
     print(f"\n== {scenario.name}: {(scenario.act.__doc__ or '').splitlines()[0]}", flush=True)
-    print(f"  machine: {os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f}", flush=True)
+    begun = time.monotonic()
     stage = Stage(cluster, scenario.overrides)
     try:
         stage.open()
@@ -48,6 +48,7 @@ def play(scenario: Scenario, cluster: clusters.Cluster, out: pathlib.Path | None
             (out / f"{scenario.name}.jsonl").write_text("".join(timeline.as_json(row) + "\n" for row in stage.rows()))
     for check in stage.checks:
         print(f"  {'ok  ' if check.passed else 'FAIL'} {check.what}: {check.measured} (expected {check.expected})", flush=True)
+    print(f"  took {time.monotonic() - begun:.0f} s; {os.cpu_count()} CPUs, load average {os.getloadavg()[1]:.1f}", flush=True)
     failed = not all(check.passed for check in stage.checks)
     if failed and (stage.agent.folder / "out.log").exists():
         print("  the agent's log ends with:\n" + "\n".join(f"    {line}" for line in stage.agent.log().splitlines()[-25:]))

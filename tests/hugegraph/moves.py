@@ -89,19 +89,6 @@ def roll(stage: Stage) -> None:
     stage.agreement("server0 reaches no Store once all have moved, until passive evidence is confirmed", allowed=5, counted_until=moved)
 
 
-def roll_replicated(stage: Stage) -> None:
-    """All Stores restarted one after the other on new addresses under load, three replicas: one always answers, nobody leaves."""
-    for name in stage.stores:
-        _move(stage, name, "term")
-        stage.cluster.wait(name)
-        stage.hold(20)
-    _resolving_server(stage, time.time())
-    for name in ("node", "server1"):
-        stage.transitions(name, 0)
-    stage.agreement("server0 reaches no Store once all have moved, until passive evidence is confirmed", allowed=35,
-                    counted_until=time.time() - 20)
-
-
 def address_reused(stage: Stage) -> None:
     """store1 moves away and store2 moves to store1's old address: another Store answers there."""
     old = stage.cluster.state.parts["store1"].address

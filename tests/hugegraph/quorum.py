@@ -52,7 +52,7 @@ def pd_roll(stage: Stage) -> None:
 
 
 def pd_without_majority(stage: Stage) -> None:
-    """Two of three PDs killed, the leader first: the one left serves its health and knows no leader; back again."""
+    """Two of three PDs killed: the one left serves its health and knows no leader; back again."""
     stage.hold(3)
     first = stage.do("pd1 and pd2 killed", lambda: stage.cluster.kill("pd1", "pd2"))
     stage.hold(40)
@@ -76,7 +76,8 @@ def pd_without_majority(stage: Stage) -> None:
 
 
 def stores_without_majority(stage: Stage) -> None:
-    """Two of three Stores killed, three replicas: partitions have no leader, yet a Store answers; back again."""
+    """Two of three Stores killed, three replicas: no partition has a leader. The Store that is left answers until all its
+    gRPC threads wait for a majority; from then on no Store answers, and the node says so. Back again."""
     stage.hold(3)
     begun = stage.do("store1 and store2 killed", lambda: stage.cluster.kill("store1", "store2"))
     stage.hold(30)
@@ -89,8 +90,16 @@ def stores_without_majority(stage: Stage) -> None:
             stage.cluster.wait(name)
     stage.do("store1 and store2 started", start)
     stage.calm_again(150)
-    stage.no_transitions()
-    stage.agreement("no majority, no leader, partition faults: Ready says that a Store answers, StoreDown says the rest", allowed=None)
+    out = [row for row in stage.rows() if row.node.code == 503]
+    stage.check("node: while NotReady", "NoStoreAnswers, StoreHung told of the one that is left",
+                f"{len(out)} s, {', '.join(sorted({row.node.reason for row in out})) or 'never'}",
+                all(row.node.reason == "NoStoreAnswers" and _told(row.node, "StoreHung") for row in out))
+    for name in stage.servers:
+        served = [row.at - int(stage.begin) for row in stage.rows()
+                  if not row.pods[name].ready and stage.oracle.at(name, row.at).state() == "good"]
+        stage.check(f"{name}: NotReady while clients are served", "never", served[:12] or "never", not served)
+    stage.agreement("no majority, no leader, partition faults: Ready says that a Store answers, StoreDown says the rest",
+                    allowed=None)
 
 
 def _told(verdict, code: str) -> bool:
