@@ -22,6 +22,7 @@ use std::{
     time::Duration,
 };
 
+mod endpoints;
 mod findings;
 mod publish;
 mod rules;
@@ -111,6 +112,7 @@ pub(crate) struct Cluster {
     pub(crate) rounds: Rounds,
     pub(crate) pd: Pd,
     pub(crate) ownership: Ownership,
+    pub(crate) services: endpoints::Services,
     pub(crate) address_pings: BTreeMap<SocketAddr, AddressPings>,
     /// An inventory sample is wanted now.
     pub(crate) wants_sample: bool,
@@ -147,6 +149,7 @@ impl Cluster {
             stores: BTreeMap::new(),
             rounds: Rounds::default(),
             ownership: Ownership::default(),
+            services: endpoints::Services::default(),
             address_pings: BTreeMap::new(),
             wants_sample: false,
             restored: false,

@@ -3,6 +3,7 @@
 use crate::{
     attribution::Unattributed,
     connection::ConnectionOutcome,
+    endpoints::Occupant,
     id::{ClusterId, HostPort, TargetId, TargetKey},
     ping::{Phases, PingOutcome},
     pod::PodRecord,
@@ -108,6 +109,10 @@ pub struct AddressView {
     pub source: String,
     /// What a ping there showed.
     pub identity: Option<Arc<str>>,
+    /// Sources that claimed it and now answer without it, while others claim it; empty when they agree.
+    pub against: String,
+    /// The pod there, or the last one that was, where Kubernetes tells.
+    pub occupant: Option<Occupant>,
 }
 
 /// The last ping of a Store.

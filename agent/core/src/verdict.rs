@@ -39,6 +39,7 @@ pub enum Reason {
     NoEvidenceYet,
     EvidenceExpired,
     PodSourceAbsent,
+    Maintenance,
 }
 
 impl Reason {
@@ -51,7 +52,7 @@ impl Reason {
             | Self::StoreListUnknown
             | Self::PodCannotReachStores
             | Self::StaleTransport => Status::NotReady,
-            Self::NoEvidenceYet | Self::EvidenceExpired | Self::PodSourceAbsent => Status::Unknown,
+            Self::NoEvidenceYet | Self::EvidenceExpired | Self::PodSourceAbsent | Self::Maintenance => Status::Unknown,
         }
     }
 
@@ -68,6 +69,7 @@ impl Reason {
             Self::NoEvidenceYet => "NoEvidenceYet",
             Self::EvidenceExpired => "EvidenceExpired",
             Self::PodSourceAbsent => "PodSourceAbsent",
+            Self::Maintenance => "Maintenance",
         }
     }
 }

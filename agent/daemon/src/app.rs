@@ -3,8 +3,9 @@
 use crate::{
     ask::{self, Asker},
     clock,
-    config::{Config, KernelMode},
+    config::{Config, KernelMode, PodSource},
     engine::{self, Wiring},
+    kubernetes::{client::Access, health::Health},
     observe::{self, ObservationSender},
     publish::{
         self, Publication,
@@ -14,6 +15,7 @@ use crate::{
     requests::{self, ClusterRequests, KernelRequests},
     runtime::{shutdown::Signals, tasks::Tasks, telemetry},
     source::{
+        endpoints,
         kernel::{self, KernelSource},
         names::Names,
         pd,
@@ -156,7 +158,20 @@ fn start_sources(
     observe("pd source", Box::pin(async move { Ok(pd::run(cadence, peers, for_pd, sender).await?) }));
     let sender = observations.clone();
     observe("pings source", Box::pin(async move { Ok(pings::run(cadence, clusters, names, sender).await?) }));
-    observe("pods source", Box::pin(PodsTask::new(config).run(observations.clone())));
+    let health = Arc::new(Health::default());
+    let access = Arc::new(Access::new(Arc::clone(&health)));
+    observe("pods source", Box::pin(PodsTask::new(config, Arc::clone(&access)).run(observations.clone())));
+    if config.pods.source == PodSource::Kubernetes {
+        let sender = observations.clone();
+        observe(
+            "kubernetes source",
+            Box::pin(async move {
+                health.run(sender).await;
+                Ok(())
+            }),
+        );
+        observe("endpoints source", Box::pin(endpoints::run(Arc::new(config.clone()), access, observations.clone())));
+    }
     Ok(())
 }
 

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod config;
 pub mod demo;
 pub mod engine;
+pub mod kubernetes;
 pub mod netns;
 pub mod observe;
 pub mod publish;

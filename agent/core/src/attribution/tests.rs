@@ -12,6 +12,7 @@ fn pod(uid: &str) -> PodRecord {
         cgroups: Vec::new(),
         netns: None,
         pids: Vec::new(),
+        wiring: None,
     }
 }
 

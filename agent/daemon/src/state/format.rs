@@ -15,7 +15,7 @@ use std::io;
 use storewatch_core::memory::Memory;
 
 /// The shape of the content; raised with every change to it.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// A file that is larger is not one. The ownership of 4096 addresses takes about 2 MiB, a pod some hundred bytes and a
 /// container about as much for each former address.
