@@ -34,6 +34,9 @@ pub const LEASE_RENEWAL: Duration = Duration::from_secs(20);
 /// than one renewal, so that no wrong clock makes a living agent look dead.
 pub const LEASE_SEEN: Duration = Duration::from_secs(30);
 
+/// How often an exit that stands is said again to the judge, who forgets it after [`EXIT_VALID`](crate::judge::EXIT_VALID).
+pub const EXITS_SAID: Duration = Duration::from_secs(15);
+
 /// Least distance between two writes about one pod that open or close it: a status that flaps faster helps nobody.
 pub const FLIP_SPACING: Duration = Duration::from_secs(1);
 

@@ -9,6 +9,7 @@ use crate::{
     observe::{self, ObservationSender},
     publish::{
         self, Publication,
+        gate::{self, GateSettings},
         metrics::ProgramSeconds,
         serve::{Bound, serve},
     },
@@ -66,7 +67,17 @@ pub async fn run(config: Config) -> Result<ExitCode> {
 
     let source = open_kernel(&config)?;
     let programs = source.handle();
-    start_sources(&mut tasks, &config, &observations, clusters, (source, kernel), &stop)?;
+    let health = Arc::new(Health::default());
+    let access = Arc::new(Access::new(Arc::clone(&health)));
+    start_sources(&mut tasks, &config, &observations, clusters, (source, kernel), &access, &stop)?;
+    if config.pods.source == PodSource::Kubernetes {
+        write_to_kubernetes(&mut tasks, &config, &access, &publication, &observations, &stop);
+        let sender = observations.clone();
+        tasks.until(&stop, "kubernetes source", async move {
+            health.run(sender).await;
+            Ok(())
+        });
+    }
     drop(observations);
     let wiring = Wiring { observations: receiver, requests: sender, questions, publisher, recorder };
     let engine_stop = stop.clone();
@@ -131,12 +142,10 @@ fn start_sources(
     observations: &ObservationSender,
     clusters: Vec<ClusterRequests>,
     (kernel, requests): (KernelSource, KernelRequests),
+    access: &Arc<Access>,
     stop: &CancellationToken,
 ) -> Result<()> {
-    let mut observe = |name, source: BoxFuture<'static, Result<()>>| {
-        let stop = stop.clone();
-        tasks.spawn(name, async move { stop.run_until_cancelled(source).await.unwrap_or(Ok(())) });
-    };
+    let mut observe = |name, source: BoxFuture<'static, Result<()>>| tasks.until(stop, name, source);
     let cadence = Cadence {
         interval: config.ping.interval,
         idle_interval: config.ping.idle_interval,
@@ -158,21 +167,27 @@ fn start_sources(
     observe("pd source", Box::pin(async move { Ok(pd::run(cadence, peers, for_pd, sender).await?) }));
     let sender = observations.clone();
     observe("pings source", Box::pin(async move { Ok(pings::run(cadence, clusters, names, sender).await?) }));
-    let health = Arc::new(Health::default());
-    let access = Arc::new(Access::new(Arc::clone(&health)));
-    observe("pods source", Box::pin(PodsTask::new(config, Arc::clone(&access)).run(observations.clone())));
+    observe("pods source", Box::pin(PodsTask::new(config, Arc::clone(access)).run(observations.clone())));
     if config.pods.source == PodSource::Kubernetes {
-        let sender = observations.clone();
-        observe(
-            "kubernetes source",
-            Box::pin(async move {
-                health.run(sender).await;
-                Ok(())
-            }),
-        );
-        observe("endpoints source", Box::pin(endpoints::run(Arc::new(config.clone()), access, observations.clone())));
+        let watching = endpoints::run(Arc::new(config.clone()), Arc::clone(access), observations.clone());
+        observe("endpoints source", Box::pin(watching));
     }
     Ok(())
+}
+
+/// Starts everything that writes to the API server, until `stop`.
+fn write_to_kubernetes(
+    tasks: &mut Tasks,
+    config: &Config,
+    access: &Arc<Access>,
+    publication: &Publication,
+    observations: &ObservationSender,
+    stop: &CancellationToken,
+) {
+    if config.kubernetes.readiness_gate {
+        let (settings, access, sender) = (GateSettings::new(config), Arc::clone(access), observations.clone());
+        tasks.until(stop, "readiness gate", gate::run(settings, access, publication.subscribe(), sender));
+    }
 }
 
 /// Loads the kernel part, or says why not.

@@ -6,5 +6,7 @@ pub mod client;
 pub mod condition;
 pub mod failure;
 pub mod health;
+pub mod manifest;
 pub mod objects;
+pub mod scope;
 pub mod watch;

@@ -14,6 +14,7 @@
 pub mod admin;
 mod dto;
 mod feed;
+pub mod gate;
 mod health;
 pub mod metrics;
 pub mod probe;

@@ -63,7 +63,7 @@ fn writes_are_spaced_and_not_repeated_while_the_watch_lags() {
     let (opened, closed) = (condition(true, "StoreAnswering"), condition(false, "NoStoreAnswers"));
     let (well, ill) = (verdict(Reason::StoreAnswering), verdict(Reason::NoStoreAnswers));
     let shows = |condition: &GateCondition| wiring(Some(condition.clone()));
-    let mut due = |keeper: &mut Keeper, shown: &GateCondition, verdict: &Verdict, now: f64| {
+    let due = |keeper: &mut Keeper, shown: &GateCondition, verdict: &Verdict, now: f64| {
         keeper.due(&shows(shown), verdict, at(0.0), at(now))
     };
     assert_eq!(due(&mut keeper, &opened, &ill, 100.0), Due::Now(closed.clone()));

@@ -2,7 +2,7 @@
 
 use super::objects::PodStatus;
 use serde_json::{Value, json};
-use storewatch_core::pod::GateCondition;
+use storewatch_core::{id::PodUid, pod::GateCondition};
 
 /// The condition's type.
 pub const TYPE: &str = "storewatch.io/storage-reachable";
@@ -21,8 +21,8 @@ pub fn of(status: &PodStatus) -> Option<GateCondition> {
 }
 
 /// A strategic merge patch of a pod's status that says `word` and leaves every other condition alone: the list is merged
-/// by type. With a version it fails if the pod has changed since.
-pub fn patch(word: &GateCondition, flips: bool, at: jiff::Timestamp, version: Option<&str>) -> Value {
+/// by type. It fails on another pod of the same name, and with a version also if the pod has changed since.
+pub fn patch(word: &GateCondition, flips: bool, at: jiff::Timestamp, uid: &PodUid, version: Option<&str>) -> Value {
     // Kubernetes keeps seconds.
     let at = at.round(jiff::Unit::Second).unwrap_or(at).to_string();
     let mut condition = json!({
@@ -35,9 +35,9 @@ pub fn patch(word: &GateCondition, flips: bool, at: jiff::Timestamp, version: Op
     if flips {
         condition["lastTransitionTime"] = json!(at);
     }
-    let mut patch = json!({ "status": { "conditions": [condition] } });
+    let mut patch = json!({ "metadata": { "uid": &*uid.0 }, "status": { "conditions": [condition] } });
     if let Some(version) = version {
-        patch["metadata"] = json!({ "resourceVersion": version });
+        patch["metadata"]["resourceVersion"] = json!(version);
     }
     patch
 }

@@ -5,7 +5,6 @@ mod file;
 mod kubepods;
 mod kubernetes;
 mod locate;
-mod manifest;
 mod placing;
 #[cfg(test)]
 mod tests;

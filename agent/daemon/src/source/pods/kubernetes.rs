@@ -6,47 +6,24 @@
 use super::{CONFIRM, PERIOD, Reading, few, placing::Placing, report};
 use crate::{
     clock,
-    config::{Cluster, Config},
+    config::Config,
     kubernetes::{
         client::Access,
         health::Part,
+        manifest,
+        scope::{Scope, scopes},
         watch::{self, Objects},
     },
     observe::ObservationSender,
-    source::pods::{Host, manifest},
+    source::pods::Host,
 };
 use futures_util::future::select_all;
-use kube::{Api, runtime::watcher};
 use std::{sync::Arc, time::Duration};
 use storewatch_core::{id::ClusterId, source::SourceState};
 use tokio::{
     task::{JoinSet, spawn_blocking},
     time::{MissedTickBehavior, interval},
 };
-
-/// Pods of one cluster in one namespace (`None`: in all).
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Scope {
-    cluster: ClusterId,
-    namespace: Option<String>,
-    selector: String,
-}
-
-/// Each namespace of each cluster. A pod that two clusters select is the first one's.
-fn scopes(clusters: &[Cluster]) -> Vec<Scope> {
-    let mut scopes: Vec<Scope> = Vec::new();
-    for (cluster, number) in clusters.iter().zip(0..) {
-        let selector = cluster.selector.to_string();
-        let named = cluster.namespaces.iter().cloned().map(Some);
-        let namespaces: Vec<_> = if cluster.namespaces.is_empty() { vec![None] } else { named.collect() };
-        for namespace in namespaces {
-            if !scopes.iter().any(|scope| scope.namespace == namespace && scope.selector == selector) {
-                scopes.push(Scope { cluster: ClusterId(number), namespace, selector: selector.clone() });
-            }
-        }
-    }
-    scopes
-}
 
 /// A watched scope.
 struct Watched {
@@ -84,16 +61,12 @@ pub(super) async fn follow(
         .scopes
         .iter()
         .map(|scope| {
-            let api = match &scope.namespace {
-                Some(namespace) => Api::namespaced(client.clone(), namespace),
-                None => Api::all(client.clone()),
-            };
-            let place = scope.namespace.as_deref().unwrap_or("every namespace");
-            let part = access.health().part(format!("pods in {place}"));
+            let part = access.health().part(format!("pods in {}", scope.place()));
             let (set, receiver) = tokio::sync::watch::channel(None);
-            let selection =
-                watcher::Config::default().fields(&format!("spec.nodeName={}", config.node)).labels(&scope.selector);
-            tasks.spawn(watch::follow(api, selection, part.clone(), manifest::read, set));
+            let selection = scope.selection().fields(&format!("spec.nodeName={}", config.node));
+            // What changes with every word about a pod would look like a change of the pod.
+            let read = |pod| manifest::read(pod).map(|seen| manifest::Seen { version: None, ..seen });
+            tasks.spawn(watch::follow(scope.api(&client), selection, part.clone(), read, set));
             Watched { scope: scope.clone(), part, set: receiver }
         })
         .collect();
@@ -209,6 +182,9 @@ mod tests {
             host_network: false,
             running: true,
             wiring: None,
+            node: None,
+            ready: true,
+            version: None,
         };
         let of = |uid: &&str| (("graph".to_owned(), (*uid).to_owned()), Arc::new(seen(uid)));
         Some(Arc::new(uids.iter().map(of).collect::<BTreeMap<_, _>>()))

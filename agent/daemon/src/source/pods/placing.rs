@@ -4,8 +4,8 @@ use super::{
     file::PodEntry,
     kubepods::Kubepods,
     locate::{Host, Locator},
-    manifest::Seen,
 };
+use crate::kubernetes::manifest::Seen;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,

@@ -1,6 +1,6 @@
 //! From the API server's word about a pod to what is needed of it.
 
-use crate::kubernetes::{
+use super::{
     condition::{self, MAINTENANCE},
     objects::{Container, Pod, Probe},
 };
@@ -15,21 +15,27 @@ const MAX_IPS: usize = 8;
 
 /// What is kept of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
-    pub(super) pod: PodRef,
-    pub(super) uid: PodUid,
+pub(crate) struct Seen {
+    pub(crate) pod: PodRef,
+    pub(crate) uid: PodUid,
     /// The uid in its cgroup's name.
-    pub(super) cgroup_uid: String,
-    pub(super) workload: Option<Workload>,
-    pub(super) ips: Vec<IpAddr>,
-    pub(super) host_network: bool,
+    pub(crate) cgroup_uid: String,
+    pub(crate) workload: Option<Workload>,
+    pub(crate) ips: Vec<IpAddr>,
+    pub(crate) host_network: bool,
     /// Its containers run, so that a cgroup must be there.
-    pub(super) running: bool,
-    pub(super) wiring: Option<Wiring>,
+    pub(crate) running: bool,
+    pub(crate) wiring: Option<Wiring>,
+    /// Where it runs.
+    pub(crate) node: Option<Arc<str>>,
+    /// It is ready, by the kubelet's word.
+    pub(crate) ready: bool,
+    /// Its version, for a write that must not overtake another.
+    pub(crate) version: Option<String>,
 }
 
 /// `None` for one that has ended (its address may be another's by now), and for one without a name.
-pub(super) fn read(pod: Pod) -> Option<Seen> {
+pub(crate) fn read(pod: Pod) -> Option<Seen> {
     let Pod { metadata: meta, spec, status } = pod;
     let (namespace, name, uid) = (meta.namespace?, meta.name?, meta.uid.filter(|uid| !uid.is_empty())?);
     if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
@@ -56,6 +62,9 @@ pub(super) fn read(pod: Pod) -> Option<Seen> {
         cgroup_uid: annotations.get("kubernetes.io/config.mirror").unwrap_or(&uid).clone(),
         running: status.phase.as_deref() == Some("Running"),
         host_network: spec.host_network,
+        node: spec.node_name.as_deref().map(Into::into),
+        ready: status.condition("Ready").is_some_and(|condition| condition.status == "True"),
+        version: meta.resource_version,
         wiring: Some(Wiring {
             probe: asks(|container| container.readiness_probe.as_ref()),
             liveness: asks(|container| container.liveness_probe.as_ref()),
@@ -71,13 +80,13 @@ pub(super) fn read(pod: Pod) -> Option<Seen> {
 }
 
 /// Its annotations take it out of judgement.
-pub(super) fn in_maintenance(annotations: &BTreeMap<String, String>) -> bool {
+pub(crate) fn in_maintenance(annotations: &BTreeMap<String, String>) -> bool {
     annotations.get(MAINTENANCE).is_some_and(|value| value == "true")
 }
 
 /// What a pod belongs to: its controller, where it is known, and a ReplicaSet's own owner by its name; else what the
 /// controllers' labels and the names that they give tell.
-pub(super) fn workload(owner: Option<(&str, &str)>, labels: &BTreeMap<String, String>, pod: &str) -> Option<Workload> {
+pub(crate) fn workload(owner: Option<(&str, &str)>, labels: &BTreeMap<String, String>, pod: &str) -> Option<Workload> {
     let of = |kind: &str, name: &str| Some(Workload { kind: Arc::from(kind), name: Arc::from(name) });
     let hashes = [("Deployment", "pod-template-hash"), ("Rollout", "rollouts-pod-template-hash")];
     match owner {
