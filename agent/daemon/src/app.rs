@@ -8,7 +8,7 @@ use crate::{
     kubernetes::{client::Access, health::Health},
     observe::{self, ObservationSender},
     publish::{
-        self, Publication,
+        self, Publication, events,
         gate::{self, GateSettings},
         metrics::ProgramSeconds,
         serve::{Bound, serve},
@@ -187,6 +187,10 @@ fn write_to_kubernetes(
     if config.kubernetes.readiness_gate {
         let (settings, access, sender) = (GateSettings::new(config), Arc::clone(access), observations.clone());
         tasks.until(stop, "readiness gate", gate::run(settings, access, publication.subscribe(), sender));
+    }
+    if config.kubernetes.events {
+        let events = events::run(Arc::clone(&config.node), Arc::clone(access), publication.subscribe());
+        tasks.until(stop, "kubernetes events", events);
     }
 }
 

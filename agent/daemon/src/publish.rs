@@ -13,6 +13,7 @@
 
 pub mod admin;
 mod dto;
+pub mod events;
 mod feed;
 pub mod gate;
 mod health;

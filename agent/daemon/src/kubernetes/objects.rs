@@ -41,6 +41,7 @@ macro_rules! kind {
 kind!(Pod, "", "v1", "pods");
 kind!(Service, "", "v1", "services");
 kind!(EndpointSlice, "discovery.k8s.io", "v1", "endpointslices");
+kind!(Event, "events.k8s.io", "v1", "events");
 kind!(Lease, "coordination.k8s.io", "v1", "leases");
 
 /// A pod.
@@ -267,6 +268,17 @@ pub struct Lease {
     /// Who holds it.
     #[serde(default)]
     pub spec: LeaseSpec,
+}
+
+/// An Event. It is written and never read, so that its content stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Event {
+    /// Its name.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// All else.
+    #[serde(flatten)]
+    pub content: serde_json::Map<String, serde_json::Value>,
 }
 
 /// Who holds a Lease, and how long.

@@ -1,6 +1,7 @@
 //! The pods of this node: from the API server, from the container runtime, or from a file.
 
 mod cgroup;
+mod cri;
 mod file;
 mod kubepods;
 mod kubernetes;
@@ -46,6 +47,7 @@ pub struct PodsTask {
     clusters: Vec<Arc<str>>,
     host: Host,
     of_node: kubernetes::PodsOfNode,
+    selection: cri::Selection,
     access: Arc<Access>,
 }
 
@@ -54,6 +56,7 @@ impl PodsTask {
     pub fn new(config: &Config, access: Arc<Access>) -> Self {
         Self {
             of_node: kubernetes::PodsOfNode::new(config),
+            selection: cri::Selection::new(config),
             access,
             source: config.pods.source,
             file: config.pods.file.clone(),
@@ -73,9 +76,7 @@ impl PodsTask {
             PodSource::Kubernetes => {
                 return kubernetes::follow(&self.of_node, &self.access, self.host, &sender).await;
             }
-            PodSource::Cri => {
-                "this build does not offer pods.source: cri yet; list the pods in a file (pods.source: file)"
-            }
+            PodSource::Cri => return cri::follow(&self.selection, self.host, &sender).await,
         };
         let report = report(clock::now(), SourceState::Absent, absent.into());
         if sender.send(report).await.is_err() {
