@@ -152,3 +152,6 @@ fn key<K: Resource>(object: &K) -> Key {
     let meta = object.meta();
     (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests;

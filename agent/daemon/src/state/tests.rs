@@ -263,7 +263,7 @@ fn each_kind_of_damage_is_set_aside_and_named() {
         (Vec::new(), "cut off"),
         (good[..good.len() / 2].to_vec(), "cut off"),
         (text.replacen("NoStoreAnswers", "StoreAnswering", 1).into_bytes(), "checksum"),
-        (text.replacen("\"version\":1", "\"version\":2", 1).into_bytes(), "version is 2"),
+        (text.replacen("\"version\":2", "\"version\":3", 1).into_bytes(), "version is 3"),
         (text.replacen("storewatch-state", "otherwatch-state", 1).into_bytes(), "no state file"),
         (b"root:x:0:0:root:/root:/bin/sh\n".to_vec(), "no state file"),
         (b"{\"pods\": []}".to_vec(), "no state file"),
@@ -275,7 +275,7 @@ fn each_kind_of_damage_is_set_aside_and_named() {
                 let content = b"{\"boot\":null,\"taken\":\"2026-01-01T00:00:00Z\",\"memory\":{}}";
                 let sum = format!("{:08x}", crc32fast::hash(content));
                 let head = format!(
-                    "{{\"format\":\"storewatch-state\",\"version\":1,\"node\":\"node-a\",\"crc32\":\"{sum}\",\"state\":\n"
+                    "{{\"format\":\"storewatch-state\",\"version\":2,\"node\":\"node-a\",\"crc32\":\"{sum}\",\"state\":\n"
                 );
                 [head.as_bytes(), content, b"\n}\n"].concat()
             },
