@@ -30,6 +30,7 @@ pub mod event;
 mod findings;
 pub mod gate;
 mod guard;
+pub mod heal;
 pub mod id;
 pub mod judge;
 pub mod memory;

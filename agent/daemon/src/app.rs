@@ -184,8 +184,9 @@ fn write_to_kubernetes(
     observations: &ObservationSender,
     stop: &CancellationToken,
 ) {
-    if config.kubernetes.readiness_gate {
-        let (settings, access, sender) = (GateSettings::new(config), Arc::clone(access), observations.clone());
+    let settings = GateSettings::new(config);
+    if settings.wanted() {
+        let (access, sender) = (Arc::clone(access), observations.clone());
         tasks.until(stop, "readiness gate", gate::run(settings, access, publication.subscribe(), sender));
     }
     if config.kubernetes.events {

@@ -2,6 +2,8 @@
 
 mod teller;
 
+pub(super) use teller::Words;
+
 use crate::{
     clock,
     kubernetes::{
@@ -20,7 +22,7 @@ use rand::Rng as _;
 use serde_json::json;
 use std::{collections::VecDeque, sync::Arc};
 use storewatch_core::snapshot::Snapshot;
-use teller::{Say, Teller, Words};
+use teller::{Say, Teller};
 use tokio::{sync::watch, time::sleep};
 
 /// Who reports.
@@ -63,6 +65,12 @@ pub async fn run(
             return Ok(());
         }
     }
+}
+
+/// Writes one Event about a pod that is no transition of a verdict.
+pub(super) async fn tell(client: &Client, node: &str, words: Words, part: &Part) {
+    let name = teller::name(&words.pod, rand::rng().random());
+    write(client, node, &Say { name, count: 1, words }, part).await;
 }
 
 async fn write(client: &Client, node: &str, say: &Say, part: &Part) {

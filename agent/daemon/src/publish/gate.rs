@@ -4,18 +4,19 @@
 //! ```text
 //! snapshot ──► Writer ──► conditions of this node's pods, while
 //!                └──────► NodeLease is held ──► exits granted ──► engine
-//! Election ──► Elected: opens the gates of nodes without an agent, grants exits
+//! Election ──► Elected: opens the gates of nodes without an agent, grants exits, evicts stale pods (healing)
 //! ```
 
 mod elected;
 mod election;
+mod healing;
 mod lease;
 mod writer;
 
 pub use writer::run;
 
 use crate::{
-    config::Config,
+    config::{Config, HealingMode},
     kubernetes::scope::{Scope, scopes},
 };
 use std::{sync::Arc, time::Duration};
@@ -29,15 +30,25 @@ pub struct GateSettings {
     node: Arc<str>,
     scopes: Vec<Scope>,
     min_other_ready: u32,
+    /// Conditions are kept.
+    gate: bool,
+    healing: HealingMode,
 }
 
 impl GateSettings {
+    /// There is anything to do.
+    pub fn wanted(&self) -> bool {
+        self.gate || self.healing != HealingMode::Off
+    }
+
     /// As configured.
     pub fn new(config: &Config) -> Self {
         Self {
             node: Arc::clone(&config.node),
             scopes: scopes(&config.clusters),
             min_other_ready: config.verdict.min_other_ready,
+            gate: config.kubernetes.readiness_gate,
+            healing: config.healing,
         }
     }
 }

@@ -31,12 +31,12 @@ pub(super) struct Say {
 
 /// What an Event says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Words {
-    pub(super) pod: PodRef,
-    pub(super) uid: PodUid,
-    pub(super) reason: &'static str,
-    pub(super) warning: bool,
-    pub(super) note: String,
+pub(in crate::publish) struct Words {
+    pub(in crate::publish) pod: PodRef,
+    pub(in crate::publish) uid: PodUid,
+    pub(in crate::publish) reason: &'static str,
+    pub(in crate::publish) warning: bool,
+    pub(in crate::publish) note: String,
 }
 
 /// What was told about each pod.
@@ -136,7 +136,7 @@ impl Told {
         }
         let running = self.series.get(words.reason).is_some_and(|series| now.since(series.last) < SERIES);
         if !running {
-            let name = format!("{}.{:016x}", words.pod.name.chars().take(230).collect::<String>(), random());
+            let name = name(&words.pod, random());
             self.series.insert(words.reason, Series { name, last: now, count: 0 });
         }
         let series = self.series.get_mut(words.reason)?;
@@ -150,6 +150,11 @@ impl Told {
         series.count = series.count.saturating_add(1);
         Some(Say { name: series.name.clone(), count: series.count, words })
     }
+}
+
+/// A name that no other Event has.
+pub(super) fn name(pod: &PodRef, random: u64) -> String {
+    format!("{}.{random:016x}", pod.name.chars().take(230).collect::<String>())
 }
 
 /// The finding that explains a reason best.

@@ -2,7 +2,8 @@
 
 use super::{
     CONCURRENT, GateSettings, MANAGER,
-    lease::{ASKED, Ask, GRANTED, LABEL, NODE, listed},
+    healing::Healing,
+    lease::{ASKED, Ask, GRANTED, LABEL, NODE, STALE, listed},
 };
 use crate::{
     clock,
@@ -49,6 +50,7 @@ struct NodeLease {
     renewed: Option<Timestamp>,
     asked: Vec<Ask>,
     granted: BTreeSet<String>,
+    stale: Vec<String>,
 }
 
 fn read(lease: Lease) -> Option<NodeLease> {
@@ -58,6 +60,7 @@ fn read(lease: Lease) -> Option<NodeLease> {
         renewed: lease.spec.renew_time.as_ref().map(|time| time.0),
         asked: listed(&lease, ASKED),
         granted: listed(&lease, GRANTED).into_iter().collect(),
+        stale: listed(&lease, STALE),
         name: lease.metadata.name?,
     })
 }
@@ -80,6 +83,7 @@ pub(super) async fn run(settings: &GateSettings, access: &Access, client: &Clien
     let selection = watcher::Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
     tasks.spawn(watch::follow(api.clone(), selection, access.health().part("node leases"), read, set));
     let mut nodes = Nodes::default();
+    let mut healing = Healing::new(settings, access, client);
     loop {
         sleep(LOOK).await;
         let pods: Option<Vec<Objects<Seen>>> = pods.iter().map(|pods| pods.borrow().clone()).collect();
@@ -89,9 +93,12 @@ pub(super) async fn run(settings: &GateSettings, access: &Access, client: &Clien
         let leases: Vec<_> = leases.values().collect();
         let now = clock::now();
         nodes.look(&pods, &leases, now, Timestamp::now());
-        let absent = nodes.absent(now);
-        open(client, access, &pods, &absent).await;
-        grant(&api, access, settings, &pods, &leases).await;
+        if settings.gate {
+            let absent = nodes.absent(now);
+            open(client, access, &pods, &absent).await;
+            grant(&api, access, settings, &pods, &leases).await;
+        }
+        healing.look(&pods, leases.iter().flat_map(|lease| &lease.stale)).await;
     }
 }
 
@@ -244,6 +251,7 @@ mod tests {
             renewed,
             asked: Vec::new(),
             granted: BTreeSet::new(),
+            stale: Vec::new(),
         })
     }
 

@@ -33,6 +33,9 @@ pub(super) const ASKED: &str = "storewatch.io/exits-asked";
 /// Who may.
 pub(super) const GRANTED: &str = "storewatch.io/exits-granted";
 
+/// Whose transport is stale, confirmed.
+pub(super) const STALE: &str = "storewatch.io/stale-transports";
+
 /// How often the answer to a question is looked for.
 const ASKING: Duration = Duration::from_secs(5);
 
@@ -66,6 +69,7 @@ pub(super) struct NodeLease {
     due: Option<MonoTime>,
     failures: u32,
     asked: BTreeSet<Ask>,
+    stale: BTreeSet<String>,
     granted: BTreeSet<PodUid>,
 }
 
@@ -79,6 +83,7 @@ impl NodeLease {
             due: None,
             failures: 0,
             asked: BTreeSet::new(),
+            stale: BTreeSet::new(),
             granted: BTreeSet::new(),
         }
     }
@@ -93,10 +98,11 @@ impl NodeLease {
         &self.granted
     }
 
-    /// Sets what is asked; a new question is due at once.
-    pub(super) fn ask(&mut self, asked: BTreeSet<Ask>) {
-        if self.asked != asked {
+    /// Sets what is asked and told; what is new is due at once.
+    pub(super) fn say(&mut self, asked: BTreeSet<Ask>, stale: BTreeSet<String>) {
+        if self.asked != asked || self.stale != stale {
             self.asked = asked;
+            self.stale = stale;
             self.due = None;
         }
     }
@@ -130,7 +136,11 @@ impl NodeLease {
         let body = json!({
             "metadata": {
                 "labels": { LABEL.0: LABEL.1, "app.kubernetes.io/name": "storewatch" },
-                "annotations": { NODE: &*self.node, ASKED: json!(self.asked).to_string() },
+                "annotations": {
+                    NODE: &*self.node,
+                    ASKED: json!(self.asked).to_string(),
+                    STALE: json!(self.stale).to_string(),
+                },
             },
             "spec": {
                 "holderIdentity": &*self.node,

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     clock,
+    config::HealingMode,
     kubernetes::{
         client::{Access, call},
         condition,
@@ -32,7 +33,7 @@ use storewatch_core::{
     pod::GateCondition,
     snapshot::{PodView, Snapshot},
     time::MonoTime,
-    verdict::{FindingCode, Reason},
+    verdict::{Finding, FindingCode, Reason, Severity},
 };
 use tokio::{task::JoinSet, time::sleep};
 
@@ -57,6 +58,7 @@ pub async fn run(
     elections.spawn(election::run(settings.clone(), Arc::clone(&access), client.clone()));
     let leases = Api::namespaced(client.clone(), client.default_namespace());
     let mut writer = Writer {
+        settings: settings.clone(),
         client,
         part: access.health().part("readiness gates"),
         lease: NodeLease::new(leases, Arc::clone(&settings.node), access.health().part("node lease")),
@@ -90,6 +92,7 @@ pub async fn run(
 }
 
 struct Writer {
+    settings: GateSettings,
     client: Client,
     part: Part,
     lease: NodeLease,
@@ -111,12 +114,14 @@ impl Writer {
         let present: BTreeSet<_> = gated.iter().map(|pod| &pod.record.uid).collect();
         self.keepers.retain(|uid, _| present.contains(uid));
         let now = clock::now();
+        let stale = if self.settings.healing == HealingMode::Off { BTreeSet::new() } else { stale(snapshot) };
+        let gated = if self.settings.gate { gated } else { Vec::new() };
         // A node without gated pods asks nothing of the API server beside its watches. Before the engine has spoken, a
         // pod is what the state file remembers.
-        if gated.is_empty() || snapshot.generation == 0 {
+        if (gated.is_empty() && stale.is_empty()) || snapshot.generation == 0 {
             return now + LOOK;
         }
-        self.lease.ask(self.asks(&gated));
+        self.lease.say(self.asks(&gated), stale);
         if self.lease.due(now) <= now {
             self.lease.renew().await;
         }
@@ -198,6 +203,17 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// The pods whose stale transport is confirmed, whatever their verdict is.
+fn stale(snapshot: &Snapshot) -> BTreeSet<String> {
+    let confirmed = |pod: &&PodView| {
+        let critical = |finding: &Finding| {
+            finding.code == FindingCode::StaleTransport && finding.severity == Severity::Critical && !finding.carried
+        };
+        pod.verdict.reason == Reason::StaleTransport || pod.findings.iter().any(critical)
+    };
+    snapshot.pods.iter().filter(confirmed).map(|pod| pod.record.uid.0.to_string()).collect()
 }
 
 /// Writes a condition on the pod of this uid.
