@@ -62,8 +62,9 @@ impl Health {
         act(&mut self.parts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The whole: its state, its detail, and when to look again because something fails that is not told yet.
-    fn word(&self, now: MonoTime) -> (SourceState, String, Option<MonoTime>) {
+    /// The whole: its state (`None` while nothing is known), its detail, and when to look again because something fails
+    /// that is not told yet.
+    fn word(&self, now: MonoTime) -> (Option<SourceState>, String, Option<MonoTime>) {
         self.with(|parts| {
             let told =
                 |(since, failure): &(MonoTime, Failure)| failure.why == Why::Forbidden || now.since(*since) >= GRACE;
@@ -90,8 +91,9 @@ impl Health {
             }
             let answered = parts.values().any(|state| state.answered);
             let state = match (failing, answered) {
-                (0, _) if details.is_empty() => SourceState::Active,
-                _ => SourceState::Degraded,
+                (0, false) => None,
+                (0, true) if details.is_empty() => Some(SourceState::Active),
+                _ => Some(SourceState::Degraded),
             };
             (state, details.join("; "), next)
         })
@@ -104,7 +106,9 @@ impl Health {
         loop {
             let now = clock::now();
             let (state, detail, next) = self.word(now);
-            if last.as_ref() != Some(&(state, detail.clone())) || now.since(said) >= CONFIRM {
+            if let Some(state) = state
+                && (last.as_ref() != Some(&(state, detail.clone())) || now.since(said) >= CONFIRM)
+            {
                 let report =
                     SourceReport { source: SourceName::Kubernetes, at: now, state, detail: detail.as_str().into() };
                 if sender.send(Observation::Source(report)).await.is_err() {
@@ -191,20 +195,21 @@ mod tests {
     fn what_fails_for_a_moment_is_no_news_and_what_is_forbidden_is() {
         let health = Arc::new(Health::default());
         let (pods, leases) = (health.part("pods"), health.part("leases"));
+        assert_eq!(health.word(clock::now()).0, None, "nothing is known yet");
         pods.well();
-        assert_eq!(health.word(clock::now()).0, SourceState::Active);
+        assert_eq!(health.word(clock::now()).0, Some(SourceState::Active));
         leases.fails(failure(Why::Away));
         let now = clock::now();
         let (state, detail, next) = health.word(now);
-        assert_eq!((state, &*detail), (SourceState::Active, ""));
+        assert_eq!((state, &*detail), (Some(SourceState::Active), ""));
         assert!(next.is_some_and(|next| next <= now + GRACE));
         let (state, detail, next) = health.word(now + GRACE);
-        assert_eq!((state, &*detail, next), (SourceState::Degraded, "leases: words", None));
+        assert_eq!((state, &*detail, next), (Some(SourceState::Degraded), "leases: words", None));
         leases.well();
-        assert_eq!(health.word(now + GRACE).0, SourceState::Active);
+        assert_eq!(health.word(now + GRACE).0, Some(SourceState::Active));
         pods.fails(failure(Why::Forbidden));
         let (state, detail, _) = health.word(clock::now());
-        assert_eq!(state, SourceState::Degraded);
+        assert_eq!(state, Some(SourceState::Degraded));
         assert!(detail.starts_with("pods: may not be done (words)"), "{detail}");
         assert!(pods.trouble().is_some() && leases.trouble().is_none());
     }

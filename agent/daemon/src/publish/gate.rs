@@ -11,8 +11,10 @@ mod elected;
 mod election;
 mod healing;
 mod lease;
+mod release;
 mod writer;
 
+pub use release::open_all;
 pub use writer::run;
 
 use crate::{
