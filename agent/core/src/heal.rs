@@ -61,7 +61,7 @@ impl Healer {
         let one = |(key, pods): (&Key, &Vec<&Patient>)| {
             let stale = pods.iter().filter(|pod| pod.stale && pod.running).map(|pod| &pod.uid).min()?;
             let others_run = pods.iter().any(|pod| pod.running && pod.uid != *stale);
-            let whole = pods.iter().all(|pod| pod.stale && pod.running || pod.ready && pod.running);
+            let whole = pods.iter().all(|pod| pod.running && (pod.stale || pod.ready));
             let due = self.past.get(key).is_none_or(|past| {
                 let wait = SPACING.saturating_mul(1 << past.refused.min(8)).min(MAX_RETRY);
                 now.since(past.at) >= wait && pods.len() >= past.pods

@@ -46,6 +46,10 @@ impl Failure {
     pub fn of(error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::of_status(status),
+            // Three layers say that something went wrong before the last one says what.
+            kube::Error::Service(_) | kube::Error::HyperError(_) => {
+                Self::away(&format!("the API server does not answer: {}", root(error)))
+            }
             other => Self::away(&chain(other)),
         }
     }
@@ -101,6 +105,15 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+/// The innermost cause.
+fn root(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 fn cut(words: &str) -> String {

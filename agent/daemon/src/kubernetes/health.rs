@@ -68,22 +68,29 @@ impl Health {
         self.with(|parts| {
             let told =
                 |(since, failure): &(MonoTime, Failure)| failure.why == Why::Forbidden || now.since(*since) >= GRACE;
-            let mut details = Vec::new();
+            // What fails in the same way is told together: when the API server is away, everything does.
+            let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+            let mut remarks = Vec::new();
             let mut next: Option<MonoTime> = None;
-            let mut failing = 0;
             for (name, state) in parts.iter() {
                 match &state.failing {
-                    Some(failure) if told(failure) => {
-                        failing += 1;
-                        details.push(format!("{name}: {}", sentence(&failure.1)));
-                    }
+                    Some(failure) if told(failure) => alike.entry(sentence(&failure.1)).or_default().push(name),
                     Some((since, _)) => next = Some(next.map_or(*since + GRACE, |next| next.min(*since + GRACE))),
                     None => {}
                 }
                 if !state.remark.is_empty() {
-                    details.push(format!("{name}: {}", state.remark));
+                    remarks.push(format!("{name}: {}", state.remark));
                 }
             }
+            let failing = alike.len();
+            let mut details: Vec<_> = alike
+                .iter()
+                .map(|(words, names)| match names.as_slice() {
+                    [first, _, more @ ..] => format!("{first} and {} more: {words}", more.len() + 1),
+                    names => format!("{}: {words}", names.join("")),
+                })
+                .collect();
+            details.extend(remarks);
             let more = details.len().saturating_sub(TOLD);
             details.truncate(TOLD);
             if more > 0 {
