@@ -1,8 +1,7 @@
 //! Generated protobuf and gRPC code. No logic.
 //!
 //! `proto/hugegraph` holds the part of HugeGraph's wire that is called, `proto/cri` that of a node's container runtime, and
-//! nothing of the rest: messages list only the
-//! fields that are read.
+//! nothing of the rest: messages list only the fields that are read.
 
 /// PD's messages about Stores.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; the .proto file explains")]

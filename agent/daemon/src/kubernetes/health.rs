@@ -133,7 +133,7 @@ impl Health {
 fn sentence(failure: &Failure) -> String {
     let Failure { why, words, .. } = failure;
     match why {
-        Why::Forbidden => format!("may not be done ({words}); the chart's ClusterRole has the rules that are needed"),
+        Why::Forbidden => format!("may not be done ({words}); the agent's Role lacks this rule"),
         _ => words.clone(),
     }
 }
@@ -177,6 +177,11 @@ impl Part {
     /// What is worth saying even while it answers; an empty text takes it back.
     pub fn remark(&self, text: String) {
         self.set(|state| state.remark = text);
+    }
+
+    /// What it fails with at present, told or not.
+    pub fn failing(&self) -> Option<String> {
+        self.health.with(|parts| Some(sentence(&parts.get(&self.name)?.failing.as_ref()?.1)))
     }
 
     /// What it fails with, once that is told.

@@ -18,8 +18,8 @@ use crate::{
     source::pods::Host,
 };
 use futures_util::future::select_all;
-use std::{sync::Arc, time::Duration};
-use storewatch_core::{id::ClusterId, source::SourceState};
+use std::sync::Arc;
+use storewatch_core::{id::ClusterId, source::SourceState, time::MonoTime};
 use tokio::{
     task::{JoinSet, spawn_blocking},
     time::{MissedTickBehavior, interval},
@@ -41,18 +41,23 @@ pub(super) async fn follow(
 ) -> anyhow::Result<()> {
     let client = {
         let access_part = access.health().part("access");
-        let mut timer = interval(Duration::from_secs(5));
+        let mut timer = interval(PERIOD);
         let mut connecting = std::pin::pin!(access.client());
+        let mut told: Option<(String, MonoTime)> = None;
         loop {
             tokio::select! {
                 client = &mut connecting => break client,
-                _ = timer.tick() => {
-                    if let Some(trouble) = access_part.trouble()
-                        && sender.send(report(clock::now(), SourceState::Degraded, trouble.into())).await.is_err()
-                    {
-                        return Ok(());
-                    }
+                _ = timer.tick() => {}
+            }
+            let now = clock::now();
+            // Nobody to ask is another thing than one who does not answer: the agent runs on without pods.
+            if let Some(words) = access_part.failing()
+                && told.as_ref().is_none_or(|(last, at)| *last != words || now.since(*at) >= PERIOD * CONFIRM)
+            {
+                if sender.send(report(now, SourceState::Absent, words.as_str().into())).await.is_err() {
+                    return Ok(());
                 }
+                told = Some((words, now));
             }
         }
     };
