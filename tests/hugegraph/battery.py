@@ -61,7 +61,7 @@ def run(chosen: list[Scenario], base: names.Settings, out: pathlib.Path | None) 
     results: dict[str, list[Check]] = {}
     for pds, replicas in sorted({(scenario.pds, scenario.replicas) for scenario in chosen}):
         shape = {**vars(base), "pds": pds, "replicas": replicas, "jvm": {**scenarios.RESOLVING, **base.jvm}}
-        cluster = clusters.make(names.Settings(**shape))
+        cluster = clusters.fresh(names.Settings(**shape))
         try:
             begun = time.monotonic()
             cluster.up()
@@ -71,6 +71,9 @@ def run(chosen: list[Scenario], base: names.Settings, out: pathlib.Path | None) 
             for scenario in chosen:
                 if (scenario.pds, scenario.replicas) == (pds, replicas):
                     results[scenario.name] = play(scenario, cluster, out)
+        except BaseException:
+            processes.undisturbed()
+            raise
         finally:
             cluster.down()
     return results
@@ -130,3 +133,5 @@ if __name__ == "__main__":
     except (RuntimeError, TimeoutError, ValueError) as error:
         print(error, file=sys.stderr)
         raise SystemExit(1)
+    except KeyboardInterrupt:
+        raise SystemExit(130)

@@ -37,6 +37,10 @@ START_LIMIT = {"pd": 240.0, "store": 300.0, "server": 300.0}     # seconds until
 TERM_LIMIT = 30.0                                                # a Server with stuck workers needs that long
 
 
+class Ended(RuntimeError):
+    """A part ended before it answered."""
+
+
 class Cluster:
     """The parts of one cluster; every change is written to the state file at once."""
 
@@ -58,7 +62,12 @@ class Cluster:
             for name in parts:
                 self.start(name)
             for name in parts:
-                self.wait(name)
+                try:
+                    self.wait(name)
+                except Ended as error:      # seen of Servers on a machine with ten times more work than CPUs
+                    print(f"{error}\n{name} is started once more", flush=True)
+                    self.start(name)
+                    self.wait(name)
 
     def start(self, name: str, address: str | None = None) -> None:
         """Starts a part that does not run; a pod that lost its namespace gets a new one, and a new uid."""
@@ -84,7 +93,7 @@ class Cluster:
         begun, limit = time.monotonic(), START_LIMIT[role]
         while part.ready_after is None:
             if not part.running():
-                raise RuntimeError(f"{name} ended; see {self.settings.run}/{name}/out.log")
+                raise Ended(f"{name} ended; its log ends with:\n{self._last_words(name)}")
             if network.get(self.node, part.address, port, path)[0] == 200:
                 ticks = os.sysconf("SC_CLK_TCK")
                 part.ready_after = round(time.clock_gettime(time.CLOCK_BOOTTIME) - part.process.start / ticks, 1)
@@ -217,6 +226,11 @@ class Cluster:
         (folder / "resolv.conf").write_text(f"nameserver {self.settings.gateway}\noptions timeout:1 attempts:2\n")
         (folder / "hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
 
+    def _last_words(self, name: str) -> str:
+        log = self.settings.run / name / "out.log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return "\n".join(f"    {line[:300]}" for line in lines[-15:])
+
     def _remove_cgroup(self, path: str) -> None:
         if path:
             cgroups.remove(pathlib.Path(path), cgroups.mount() / self.settings.prefix)
@@ -276,6 +290,16 @@ def make(settings: Settings) -> Cluster:
     if known is None:
         sweep(settings.prefix)
     return Cluster(known or State(settings))
+
+
+def fresh(settings: Settings) -> Cluster:
+    """The same, without whatever an earlier run left behind or kept running under the same prefix."""
+    needs.require_root()
+    needs.require("ip")
+    if states.load(settings.prefix) or network.namespaces(settings.prefix):
+        print(f"ending what an earlier run left of {settings.prefix}", flush=True)
+        sweep(settings.prefix)
+    return make(settings)
 
 
 def _status(cluster: Cluster) -> None:

@@ -120,7 +120,7 @@ def main() -> None:
     settings = names.Settings(**{**vars(base), "replicas": 1, "jvm": {**scenarios.RESOLVING, **base.jvm}})
     agent.binary()                          # before anything is started
     with states.Lock(settings.run):
-        cluster = clusters.make(settings)
+        cluster = clusters.fresh(settings)
         watcher, well = agent.Agent(cluster, SOONER), False
         try:
             cluster.up()
@@ -135,6 +135,8 @@ def main() -> None:
                 oracle.close()
         finally:
             if not args.keep or not well:
+                processes.undisturbed()
+                print("ending everything", flush=True)
                 watcher.stop()
                 cluster.down()
     if args.keep and well:
@@ -161,3 +163,5 @@ if __name__ == "__main__":
     except (RuntimeError, TimeoutError, ValueError) as error:
         print(error, file=sys.stderr)
         raise SystemExit(1)
+    except KeyboardInterrupt:
+        raise SystemExit(130)

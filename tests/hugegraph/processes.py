@@ -101,8 +101,15 @@ def of(pid: int) -> Process | None:
 
 
 def end_in_order() -> None:
-    """Makes SIGTERM an orderly exit, so that what was started is ended."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    """Makes SIGTERM and a closed terminal an orderly exit, so that what was started is ended."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
+def undisturbed() -> None:
+    """From here to the end of the program nothing breaks off the cleaning up."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def run(*command: str, limit: float = 30.0, check: bool = True) -> subprocess.CompletedProcess:

@@ -236,7 +236,7 @@ def agent_in_fault(stage: Stage) -> None:
     late = stage.do("agent started without memory", lambda: stage.agent.start(fresh=True))
     stage.hold(8)
     for who in ["node", *stage.servers]:
-        told = stage.poller.first(who, 503, late)
+        told = next((at for at, code, _ in stage.poller.changes[who] if at > late and code == 503), None)
         stage.within(f"{who}: 503 after a late start", told and told - late, 5)
         stage.check(f"{who}: last answer", "503", stage.poller.changes[who][-1][1], stage.poller.changes[who][-1][1] == 503)
     stage.agreement("the agent is away for some seconds, and young for some more", allowed=4)

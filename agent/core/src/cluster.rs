@@ -3,8 +3,9 @@
 
 use crate::{
     event::{Event, EventKind, EventLog},
-    findings::Book,
+    findings::{Answered, Book},
     id::{ClusterId, HostPort, Role, TargetKey},
+    naming::Named,
     ownership::{ClaimSource, Ownership},
     pd::Pd,
     ping::{NameFailure, NameReport, PdReport, Ping, PingOutcome, Purpose, RoundEnded},
@@ -49,6 +50,8 @@ pub(crate) struct Store {
     pub(crate) reported: Option<ReportedState>,
     pub(crate) answering: Option<bool>,
     pub(crate) last_ping: Option<LastPing>,
+    /// The last ping that was answered.
+    pub(crate) answer: Option<Answered>,
     /// Pings in a row without an answer, and since when.
     pub(crate) silent: u32,
     pub(crate) silent_since: Option<MonoTime>,
@@ -63,6 +66,7 @@ impl Store {
             reported,
             answering: None,
             last_ping: None,
+            answer: None,
             silent: 0,
             silent_since: None,
             pings: BTreeMap::new(),
@@ -232,6 +236,9 @@ impl Cluster {
     /// Files what DNS said about a target's name. Silence is no answer.
     pub(crate) fn name(&mut self, report: &NameReport) {
         let Some(port) = self.port(report.target.key) else { return };
+        if let TargetKey::Pd(position) = report.target.key {
+            self.pd.name(position, report.v6, report.answer.as_ref().map(|list| !list.is_empty()).map_err(|why| *why));
+        }
         let addresses: Vec<_> = match &report.answer {
             Ok(addresses) => addresses
                 .iter()
@@ -249,6 +256,25 @@ impl Cluster {
             TargetKey::Pd(position) => self.settings.pd_peers.get(usize::from(position)).map(|address| address.port),
             key => self.stores.get(&key).map(|store| store.address.port),
         }
+    }
+
+    /// How a target is called among people.
+    pub(crate) fn named(&self, target: TargetKey) -> Named {
+        let (address, others): (_, Vec<_>) = match target {
+            TargetKey::Pd(position) => {
+                (self.settings.pd_peers.get(usize::from(position)), self.settings.pd_peers.iter().collect())
+            }
+            key => (
+                self.stores.get(&key).map(|store| &store.address),
+                self.stores.values().map(|store| &store.address).collect(),
+            ),
+        };
+        address.map_or_else(|| Named::unlisted(target), |address| Named::new(target, address, others))
+    }
+
+    /// PD as people call it: its first peer.
+    pub(crate) fn named_pd(&self) -> Option<Named> {
+        (!self.settings.pd_peers.is_empty()).then(|| self.named(TargetKey::Pd(0)))
     }
 
     /// The address is a Store's at present. While no Store is known, the Stores' port tells one.
@@ -312,6 +338,8 @@ impl Cluster {
         if answers {
             store.silent = 0;
             store.silent_since = None;
+            let answer = |remote| Answered { remote, at: ping.ended, took: ping.ended.since(ping.started) };
+            store.answer = ping.remote.map(answer).or(store.answer);
         } else {
             store.silent = store.silent.saturating_add(1);
             store.silent_since.get_or_insert(ping.ended);

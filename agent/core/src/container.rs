@@ -9,7 +9,9 @@
 use crate::{
     classify,
     connection::{AttemptCount, ConnectionOutcome, Counted, TcpState},
+    dialers::{Dialers, Ended},
     id::TargetKey,
+    ownership::Ownership,
     pings::AddressPings,
     sockets::{Noted, Received, Sockets},
     stale::StaleEntry,
@@ -67,7 +69,8 @@ fn remember<T>(list: &mut Recent<T>, at: MonoTime, what: T, added: u64) {
 
 /// How many since `since`.
 pub(crate) fn count_since<T>(list: &Recent<T>, since: MonoTime, matching: impl Fn(&T) -> bool) -> u64 {
-    list.iter().filter(|(at, what, _)| *at >= since && matching(what)).map(|(_, _, added)| added).sum()
+    let counts = list.iter().filter(|(at, what, _)| *at >= since && matching(what)).map(|(_, _, added)| *added);
+    counts.fold(0, u64::saturating_add)
 }
 
 /// What a container's connections to one remote address came to.
@@ -76,6 +79,8 @@ pub(crate) struct Remote {
     pub(crate) last_begun: Option<MonoTime>,
     pub(crate) last_established: Option<MonoTime>,
     pub(crate) begins: Recent<()>,
+    /// Dials that succeeded.
+    pub(crate) answers: Recent<()>,
     pub(crate) failed: Recent<ConnectionOutcome>,
     pub(crate) endings: Recent<ConnectionOutcome>,
     pub(crate) slow: Recent<()>,
@@ -86,9 +91,48 @@ pub(crate) struct Remote {
     /// Established connections, and since when there were few but some.
     pub(crate) established: u32,
     pub(crate) few_since: Option<MonoTime>,
+    /// What was before this was the doing of a process that has ended.
+    pub(crate) clean_since: Option<MonoTime>,
 }
 
 impl Remote {
+    /// Forgets what was before `at`.
+    fn clean(&mut self, at: MonoTime) {
+        fn since<T>(list: &mut Recent<T>, at: MonoTime) {
+            list.retain(|(then, _, _)| *then >= at);
+        }
+        let fresh = |time: &mut Option<MonoTime>| *time = time.filter(|then| *then >= at);
+        let Self {
+            last_begun,
+            last_established,
+            begins,
+            answers,
+            failed,
+            endings,
+            slow,
+            idle_drops,
+            attempts,
+            received,
+            last_activity,
+            established: _,
+            few_since,
+            clean_since,
+        } = self;
+        for time in [last_begun, last_established, last_activity, few_since] {
+            fresh(time);
+        }
+        fresh(&mut received.earliest);
+        fresh(&mut received.latest);
+        since(begins, at);
+        since(answers, at);
+        since(failed, at);
+        since(endings, at);
+        since(slow, at);
+        since(idle_drops, at);
+        attempts.retain(|attempt| attempt.begun >= at);
+        *clean_since = Some(at);
+    }
+
     fn touch(&mut self, at: MonoTime) {
         self.last_activity = self.last_activity.max(Some(at));
     }
@@ -152,6 +196,8 @@ pub(crate) struct Container {
     pub(crate) stale: BTreeMap<(TargetKey, SocketAddr), StaleEntry>,
     /// Readings of the clocks of tenures that had ended before this container began.
     pub(crate) baselines: BTreeMap<(TargetKey, SocketAddr), Duration>,
+    /// The processes that dial from it.
+    pub(crate) dialers: Dialers,
     pub(crate) last_evidence: Option<MonoTime>,
     pub(crate) dropped: u64,
 }
@@ -165,6 +211,7 @@ impl Container {
             sockets: Sockets::default(),
             stale: BTreeMap::new(),
             baselines: BTreeMap::new(),
+            dialers: Dialers::default(),
             last_evidence: None,
             dropped: 0,
         }
@@ -186,6 +233,10 @@ impl Container {
         let ended = count.last_ended;
         let remote = self.remote(count.remote);
         let at = count.last_begun.unwrap_or(ended);
+        if remote.clean_since.is_some_and(|clean| at < clean) {
+            // Counted now, done by a process that has ended.
+            return;
+        }
         match count.what {
             Counted::Begun => {
                 remote.touch(at);
@@ -196,6 +247,7 @@ impl Container {
                 remote.touch(ended);
                 remote.last_begun = remote.last_begun.max(count.last_begun);
                 remote.last_established = remote.last_established.max(Some(ended));
+                remember(&mut remote.answers, ended, (), count.added);
             }
             Counted::Failed(evidence) => {
                 remote.touch(ended);
@@ -278,6 +330,35 @@ impl Container {
                 remote.few_since.get_or_insert(at);
             }
         }
+    }
+
+    /// Takes out what a process that has ended leaves behind. Returns whether attempts that were held against the path
+    /// went with it and none is left.
+    pub(crate) fn clean(&mut self, ended: &Ended, ownership: &Ownership) -> bool {
+        let Ended { pid, at, addresses, alone } = ended;
+        let (at, pid) = (*at, *pid);
+        let counted = |remotes: &BTreeMap<SocketAddr, Remote>| {
+            remotes.values().any(|remote| remote.attempts.iter().any(|attempt| attempt.counted))
+        };
+        let before = counted(&self.remotes);
+        let is_concerned = |address: &SocketAddr| *alone || addresses.contains(address);
+        for address in addresses {
+            self.remote(*address);
+        }
+        for (_, remote) in self.remotes.iter_mut().filter(|(address, _)| is_concerned(address)) {
+            remote.clean(at);
+        }
+        self.sockets
+            .orphan(|socket| socket.pid == Some(pid) || (*alone && socket.pid.is_none() && socket.origin() < at), at);
+        self.stale.retain(|(_, address), _| !is_concerned(address));
+        for (target, address, tenure) in ownership.leaving().filter(|(_, address, _)| is_concerned(address)) {
+            // The clock of a process that begins now begins now.
+            self.baselines.insert((target, address), tenure.successor.elapsed(at));
+        }
+        if *alone {
+            self.first_seen = self.first_seen.max(at);
+        }
+        *alone || (before && !counted(&self.remotes))
     }
 
     /// Brings the judgement of attempts up to `now`.

@@ -36,6 +36,46 @@ impl Member {
     }
 }
 
+/// How the guard stands to a pod that should leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuardView {
+    /// Why the pod should leave.
+    pub reason: Reason,
+    /// It keeps the pod in.
+    pub holds: bool,
+    /// How many others must be ready and free of the same suspicion.
+    pub needed: u32,
+    /// How many are.
+    pub free: u32,
+    /// How many are under the same suspicion, or have left for it.
+    pub suspected: u32,
+    /// All other pods of the workload that this node knows.
+    pub others: u32,
+}
+
+impl GuardView {
+    /// Counts the others of `member`, which should leave for `reason`; `leaving` are those that may.
+    pub(crate) fn new(
+        members: &[Member],
+        member: &Member,
+        reason: Reason,
+        leaving: &BTreeSet<PodUid>,
+        needed: u32,
+    ) -> Self {
+        let others = || members.iter().filter(|other| member.peers_with(other));
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let suspected = |other: &&Member| other.suspicions.contains(&reason) || leaving.contains(&other.uid);
+        Self {
+            reason,
+            holds: !leaving.contains(&member.uid),
+            needed,
+            free: count(others().filter(|other| other.ready && !suspected(other)).count()),
+            suspected: count(others().filter(suspected).count()),
+            others: count(others().count()),
+        }
+    }
+}
+
 /// The pods that may leave, of those that should.
 pub(crate) fn leaving(members: &[Member], min_other_ready: u32) -> BTreeSet<PodUid> {
     let mut order: Vec<_> = members.iter().filter_map(|member| Some((member, member.leaves?))).collect();

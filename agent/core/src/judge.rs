@@ -13,12 +13,13 @@ use crate::{
     cluster::Cluster,
     event::{Event, EventKind, EventLog},
     findings::Book,
-    guard,
+    guard::{self, GuardView},
     id::{ClusterId, PodUid},
     observation::Observation,
     pod::PodRecord,
     pods::{Pod, World},
     policy::Settings,
+    process::ProcessReport,
     request::Request,
     snapshot::{KernelCounters, Snapshot, SourceView},
     source::{Loss, SourceName, SourceReport, SourceState},
@@ -58,6 +59,8 @@ const MAX_PORTS: usize = 64;
 /// Least distance between two events about a source whose state stays the same: a cause that changes with every answer
 /// must not fill the log.
 const CAUSE_SPACING: Duration = Duration::from_secs(10);
+/// Processes of judged pods that are looked after.
+const MAX_PROCESSES: usize = 4096;
 
 /// Least distance between two samples that are asked for: one costs some 20 ms for 50 000 sockets...
 const SAMPLE_SPACING: Duration = Duration::from_secs(1);
@@ -93,6 +96,7 @@ impl Advance {
 struct Told {
     ports: Option<Vec<u16>>,
     selected: Option<Request>,
+    processes: Vec<u32>,
     sample: Option<MonoTime>,
 }
 
@@ -115,6 +119,8 @@ pub struct Judge {
     sampled: Option<MonoTime>,
     wants_sample: bool,
     urgent_sample: bool,
+    /// The processes that dial are no longer those that were told.
+    processes_changed: bool,
     told: Told,
     /// What was last told of each source, and when.
     told_sources: BTreeMap<SourceName, (SourceState, Arc<str>, MonoTime)>,
@@ -159,6 +165,7 @@ impl Judge {
             sampled: None,
             wants_sample: true,
             urgent_sample: false,
+            processes_changed: false,
             told: Told::default(),
             told_sources: BTreeMap::new(),
             losses: Losses::default(),
@@ -210,6 +217,7 @@ impl Judge {
                 }
             }
             Observation::Exits { at, pods } => self.exits = Some((at, pods)),
+            Observation::Processes(reports) => self.processes(&reports),
             Observation::Source(report) => self.source(report),
             Observation::Loss(loss) => self.loss(loss),
         }
@@ -231,6 +239,7 @@ impl Judge {
             listed.entry(record.uid.clone()).or_insert(record);
         }
         self.pods.retain(|uid, _| listed.contains_key(uid));
+        self.processes_changed = true;
         for (uid, record) in &listed {
             let cluster = self.clusters.get(usize::from(record.cluster.0));
             let pod = self.pods.entry(uid.clone()).or_insert_with(|| {
@@ -241,6 +250,16 @@ impl Judge {
         }
         self.attribution = Attribution::new(listed.values());
         self.replay_early(at);
+    }
+
+    /// What was found of processes that dial: what they run, or that they have ended.
+    fn processes(&mut self, reports: &[ProcessReport]) {
+        for pod in self.pods.values_mut() {
+            let Some(cluster) = self.clusters.get(usize::from(pod.record.cluster.0)) else { continue };
+            for report in reports {
+                self.processes_changed |= pod.process(report, cluster);
+            }
+        }
     }
 
     fn source(&mut self, report: SourceReport) {
@@ -333,12 +352,20 @@ impl Judge {
             members.push(pod.member(&assessment));
             assessments.insert(uid.clone(), assessment);
         }
-        let mut leaving = guard::leaving(&members, self.settings.policy.min_other_ready);
+        let needed = self.settings.policy.min_other_ready;
+        let mut leaving = guard::leaving(&members, needed);
         if let Some((at, granted)) = &self.exits
             && now.since(*at) <= EXIT_VALID
         {
             leaving.extend(granted.iter().cloned());
         }
+        let guards: BTreeMap<_, _> = members
+            .iter()
+            .filter_map(|member| Some((member, member.leaves?)))
+            .map(|(member, (reason, _))| {
+                (member.uid.clone(), GuardView::new(&members, member, reason, &leaving, needed))
+            })
+            .collect();
         for (uid, assessment) in assessments {
             let Some(pod) = self.pods.get_mut(&uid) else { continue };
             let Some(cluster) = self.clusters.get_mut(usize::from(pod.record.cluster.0)) else { continue };
@@ -353,7 +380,7 @@ impl Judge {
                     advance.wake(Some(at));
                 }
             }
-            pod.conclude(assessment, leaving.contains(&uid), cluster, &world, &mut self.log);
+            pod.conclude(assessment, guards.get(&uid).copied(), cluster, &world, &mut self.log);
         }
     }
 
@@ -377,6 +404,15 @@ impl Judge {
         if self.told.selected.as_ref() != Some(&selected) {
             self.told.selected = Some(selected.clone());
             advance.requests.push(selected);
+        }
+        if std::mem::take(&mut self.processes_changed) {
+            let dialers = self.pods.values().flat_map(Pod::dialers).map(|(pid, _)| pid);
+            let pids: BTreeSet<u32> = dialers.collect();
+            let pids: Vec<_> = pids.into_iter().take(MAX_PROCESSES).collect();
+            if self.told.processes != pids {
+                self.told.processes.clone_from(&pids);
+                advance.requests.push(Request::Processes(pids));
+            }
         }
         if self.wants_sample || self.urgent_sample {
             let spacing = if self.urgent_sample { URGENT_SPACING } else { SAMPLE_SPACING };

@@ -17,7 +17,9 @@
 //! - what happened to a connection: `classify`; whose it is: `attribution`; who owned the address: `ownership`;
 //! - whether the node reaches its storage: `rounds`, `pd`, `cluster`;
 //! - what a container's dials came to, against the node's own pings: `container`, `pings`, `sockets`;
+//! - whose doing that was, and what ends with a process: `dialers`;
 //! - what follows for a pod: `pods` (its rules in `pods/rules`), `stale`, `guard`, `findings`;
+//! - what people are told to do about it: `remedy`, `naming`;
 //! - what is published, remembered, told: `judge/publish`, `memory`, `event`, `table`.
 
 pub mod attribution;
@@ -25,15 +27,17 @@ pub mod classify;
 mod cluster;
 pub mod connection;
 mod container;
+mod dialers;
 pub mod endpoints;
 pub mod event;
 mod findings;
 pub mod gate;
-mod guard;
+pub mod guard;
 pub mod heal;
 pub mod id;
 pub mod judge;
 pub mod memory;
+mod naming;
 pub mod observation;
 pub mod ownership;
 mod pd;
@@ -42,6 +46,8 @@ mod pings;
 pub mod pod;
 pub mod pods;
 pub mod policy;
+pub mod process;
+mod remedy;
 pub mod request;
 pub mod rounds;
 pub mod snapshot;

@@ -12,7 +12,7 @@ use crate::{
     stale::StaleEntry,
     time::MonoTime,
     topology::ListedStore,
-    verdict::{Finding, Reason},
+    verdict::{Facts, Finding, Reason},
 };
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -96,6 +96,8 @@ pub struct ContainerMemory {
     pub stale: Vec<(TargetKey, SocketAddr, StaleEntry)>,
     /// Readings of the targets' clocks at its begin.
     pub baselines: Vec<(TargetKey, SocketAddr, Duration)>,
+    /// The processes that dialled: when each showed itself last, and where it dialled.
+    pub dialers: Vec<(u32, MonoTime, Vec<SocketAddr>)>,
 }
 
 impl Memory {
@@ -140,11 +142,24 @@ impl Memory {
             }
             for container in &mut pod.containers {
                 container.first_seen = map(container.first_seen);
+                for (_, last, _) in &mut container.dialers {
+                    *last = map(*last);
+                }
                 for (_, _, entry) in &mut container.stale {
-                    let StaleEntry { since, mode: _, last_dial, dials: _, last_held, suspected, confirmed, carried: _ } =
-                        entry;
+                    let StaleEntry {
+                        since,
+                        mode: _,
+                        last_dial,
+                        dials: _,
+                        answers: _,
+                        last_answer,
+                        last_held,
+                        suspected,
+                        confirmed,
+                        carried: _,
+                    } = entry;
                     *since = map(*since);
-                    for time in [last_dial, last_held, suspected, confirmed] {
+                    for time in [last_dial, last_answer, last_held, suspected, confirmed] {
                         each(time, &mut map);
                     }
                 }
@@ -152,6 +167,10 @@ impl Memory {
             for finding in &mut pod.findings {
                 finding.since = map(finding.since);
                 each(&mut finding.confirms_at, &mut map);
+                let Facts { left_at, first_attempt, last_attempt, suspected_at, confirmed_at, .. } = &mut finding.facts;
+                for time in [left_at, first_attempt, last_attempt, suspected_at, confirmed_at] {
+                    each(time, &mut map);
+                }
             }
         }
     }

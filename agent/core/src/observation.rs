@@ -6,6 +6,7 @@ use crate::{
     id::PodUid,
     ping::{NameReport, PdReport, Ping, RoundEnded},
     pod::PodRecord,
+    process::ProcessReport,
     source::{Loss, SourceReport},
     time::MonoTime,
 };
@@ -50,6 +51,8 @@ pub enum Observation {
         /// Who.
         pods: BTreeSet<PodUid>,
     },
+    /// What was found of processes that the judge asked about.
+    Processes(Vec<ProcessReport>),
     /// A source speaks of itself.
     Source(SourceReport),
     /// Something was dropped on the way.

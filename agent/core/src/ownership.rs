@@ -121,9 +121,9 @@ impl Tenure {
         Self { from, ended: None, claims: BTreeMap::new(), identity: None, successor: SuccessorClock::default() }
     }
 
-    /// A source claims it at present.
+    /// A source claims it at present. What a ping saw there once is no claim on an address that was left.
     pub(crate) fn claimed(&self) -> bool {
-        self.claims.values().any(|claim| claim.absent_since.is_none())
+        self.ended.is_none() && self.claims.values().any(|claim| claim.absent_since.is_none())
     }
 
     fn absent(&self) -> bool {

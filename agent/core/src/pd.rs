@@ -3,12 +3,19 @@
 
 use crate::{
     event::{Event, EventKind},
-    ping::PdReport,
+    findings::plural,
+    id::{HostPort, TargetKey},
+    naming::Named,
+    ping::{NameFailure, PdReport},
     policy::{ClusterSettings, VerdictPolicy},
+    remedy::{self, Case},
     snapshot::{PdView, PeerView},
     time::MonoTime,
-    verdict::{Finding, FindingCode, Reason, Remedy, Severity},
+    verdict::{Facts, Finding, FindingCode, Reason, Remedy, Severity},
 };
+
+/// Peers whose trouble is told in one sentence.
+const TOLD: usize = 3;
 
 /// Consecutive reports that show the same, and since when.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +35,9 @@ impl Streak {
     }
 }
 
+/// What DNS said last about a peer's name: for A and AAAA, whether there was an address, or why not.
+type Answers = [Option<Result<bool, NameFailure>>; 2];
+
 /// PD of one cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Pd {
@@ -35,6 +45,9 @@ pub(crate) struct Pd {
     reachable: Option<bool>,
     has_leader: Option<bool>,
     peers: Vec<PeerView>,
+    names: Vec<Answers>,
+    /// Peers that were not asked for want of an address.
+    unresolved: Vec<bool>,
     empty: Streak,
     silent: Streak,
     down: Streak,
@@ -45,6 +58,7 @@ pub(crate) struct Pd {
 
 impl Pd {
     pub(crate) fn new(settings: &ClusterSettings) -> Self {
+        let count = settings.pd_peers.len();
         let peers = settings
             .pd_peers
             .iter()
@@ -56,6 +70,8 @@ impl Pd {
             reachable: None,
             has_leader: None,
             peers,
+            names: vec![Answers::default(); count],
+            unresolved: vec![false; count],
             empty: Streak::default(),
             silent: Streak::default(),
             down: Streak::default(),
@@ -87,6 +103,9 @@ impl Pd {
                 view.reachable = Some(peer.alive);
                 view.last_error.clone_from(&peer.error);
             }
+            if let Some(unresolved) = self.unresolved.get_mut(usize::from(peer.peer)) {
+                *unresolved = peer.unresolved;
+            }
         }
         let listed = report.list.is_some();
         let alive = listed || report.peers.iter().any(|peer| peer.alive);
@@ -105,6 +124,48 @@ impl Pd {
         changes
     }
 
+    /// Files what DNS said about a peer's name, for one address family.
+    pub(crate) fn name(&mut self, position: u16, v6: bool, answer: Result<bool, NameFailure>) {
+        if let Some(answers) = self.names.get_mut(usize::from(position)) {
+            answers[usize::from(v6)] = Some(answer);
+        }
+    }
+
+    /// Why a peer's name has no address at present, if it has none.
+    fn nameless(&self, position: usize) -> Option<&'static str> {
+        let answers = self.names.get(position)?;
+        if answers.iter().any(|answer| matches!(answer, None | Some(Ok(true)))) {
+            return None;
+        }
+        Some(if answers.contains(&Some(Err(NameFailure::NoAnswer))) {
+            "DNS does not answer for its name"
+        } else if answers.contains(&Some(Err(NameFailure::NoSuchName))) {
+            "its name does not exist"
+        } else {
+            "its name has no address"
+        })
+    }
+
+    /// What is wrong with each peer, bounded.
+    fn troubles(&self) -> String {
+        let trouble = |(position, peer): (usize, &PeerView)| {
+            let error = peer.last_error.as_deref().unwrap_or("no answer");
+            let asked = !self.unresolved.get(position).copied().unwrap_or_default();
+            let words = match (self.nameless(position), asked) {
+                (Some(name), true) => format!("{name}, and the address known last does not answer ({error})"),
+                (Some(name), false) => name.to_owned(),
+                (None, _) => error.to_owned(),
+            };
+            format!("{}: {words}", peer.address)
+        };
+        let failing = || self.peers.iter().enumerate().filter(|(_, peer)| peer.reachable == Some(false));
+        let mut told: Vec<_> = failing().take(TOLD).map(trouble).collect();
+        if failing().count() > TOLD {
+            told.push(format!("and {} more", failing().count() - TOLD));
+        }
+        told.join("; ")
+    }
+
     /// What follows when no Store that counts was ever known.
     pub(crate) fn reason_without_stores(&self, policy: &VerdictPolicy) -> Reason {
         if self.empty.count >= policy.failure_threshold {
@@ -120,51 +181,80 @@ impl Pd {
         self.peers.get(usize::from(position))?.reachable
     }
 
-    fn findings(&self) -> Vec<Finding> {
-        let finding = |code, streak: Streak, message: &str, severity, now: &str, prevent: &str| {
+    /// What stands out.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let named = || self.peers.first().map(|peer| self.named(&peer.address));
+        let finding = |code, streak: Streak, message: &dyn Fn() -> String, trouble: &dyn Fn() -> String| {
             let since = streak.since.filter(|_| streak.count >= self.threshold)?;
+            let facts = Facts { attempts: Some(streak.count.into()), answers: Some(0), ..Facts::default() };
+            let named = named();
+            let case = Case { pod: None, target: named.as_ref(), mode: None, facts: &facts };
+            let trouble = Some(trouble()).filter(|text| !text.is_empty());
             Some(Finding {
+                remedy: remedy::remedy(code, &case),
                 code,
                 mode: None,
                 target: "pd".into(),
                 since,
                 confirms_at: None,
-                message: message.into(),
-                evidence: format!("{} attempts in a row", streak.count),
-                remedy: Remedy { now: now.into(), prevent: prevent.into() },
-                severity,
+                message: message(),
+                evidence: std::iter::once(format!("{} in a row", plural(streak.count.into(), "attempt")))
+                    .chain(trouble)
+                    .collect::<Vec<_>>()
+                    .join("; "),
+                facts,
+                severity: Severity::Warning,
                 carried: false,
             })
         };
+        let troubles = || self.troubles();
+        let none = String::new;
+        let down = finding(FindingCode::PdDown, self.down, &|| self.down_words(), &troubles);
+        let leaderless = || "PD's processes serve, but none gives the list of stores: they have no leader".into();
+        let refused = || "PD refuses the list of stores for want of credentials".into();
         [
-            finding(
-                FindingCode::PdDown,
-                self.down,
-                "no PD peer's process answers",
-                Severity::Warning,
-                "look at the PD pods and at the network between this node and them",
-                "run three PD peers, on different nodes",
-            ),
-            finding(
-                FindingCode::PdNoLeader,
-                self.leaderless,
-                "PD's processes serve, but none gives the list of stores: they have no leader",
-                Severity::Warning,
-                "look at the PD peers' raft logs; a majority of them must reach each other",
-                "run three PD peers, on different nodes",
-            ),
-            finding(
-                FindingCode::PdAuthRefused,
-                self.refused,
-                "PD refuses the list of stores for want of credentials",
-                Severity::Warning,
-                "name the stores in the configuration (key `stores`), or let PD answer this node",
-                "keep the stores in the configuration",
-            ),
+            down.map(|down| match self.peers.first().filter(|_| self.all_unresolved()) {
+                Some(peer) => Finding { remedy: self.resolve(&peer.address), ..down },
+                None => down,
+            }),
+            finding(FindingCode::PdNoLeader, self.leaderless, &leaderless, &troubles),
+            finding(FindingCode::PdAuthRefused, self.refused, &refused, &none),
         ]
         .into_iter()
         .flatten()
         .collect()
+    }
+
+    /// No peer was asked, because none has an address.
+    fn all_unresolved(&self) -> bool {
+        !self.unresolved.is_empty() && self.unresolved.iter().all(|unresolved| *unresolved)
+    }
+
+    fn down_words(&self) -> String {
+        let unresolved = self.unresolved.iter().filter(|unresolved| **unresolved).count();
+        match unresolved {
+            0 => "no PD peer's process answers".into(),
+            _ if self.all_unresolved() => {
+                "no PD peer could be asked: DNS gives no address for their names; whether PD runs is not known".into()
+            }
+            some => format!("no PD peer's process answers, and {some} of {} have no address in DNS", self.peers.len()),
+        }
+    }
+
+    fn named(&self, address: &HostPort) -> Named {
+        Named::new(TargetKey::Pd(0), address, self.peers.iter().map(|peer| &peer.address))
+    }
+
+    /// What to do about a name without an address.
+    fn resolve(&self, address: &HostPort) -> Remedy {
+        Remedy {
+            now: format!(
+                "getent hosts {} on this node. If DNS itself is well, the name in pd_peers is wrong, or nothing is there: {}",
+                address.host,
+                self.named(address).look()
+            ),
+            prevent: "PD's headless service with publishNotReadyAddresses, and more than one DNS server".into(),
+        }
     }
 
     /// What is published about it.

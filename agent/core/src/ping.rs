@@ -124,6 +124,8 @@ pub struct PeerReport {
     pub health_serving: Option<bool>,
     /// It refused for want of rights (UNAUTHENTICATED, PERMISSION_DENIED).
     pub auth_refused: bool,
+    /// It was not even asked: no address is known for its name.
+    pub unresolved: bool,
     /// What went wrong, in words, bounded in length.
     pub error: Option<Arc<str>>,
 }

@@ -12,6 +12,20 @@ pub struct Workload {
     pub name: Arc<str>,
 }
 
+/// What runs a pod, as far as a fact tells: it decides what restarts the pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Manager {
+    /// A kubelet: by its own word, or because the pod's cgroup lies below that of a kubelet.
+    Kubernetes,
+    /// systemd, by this unit.
+    Unit(Arc<str>),
+    /// Docker, as the container of this id.
+    Docker(Arc<str>),
+    /// Nothing tells.
+    #[default]
+    Unknown,
+}
+
 /// A pod of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRecord {
@@ -35,6 +49,8 @@ pub struct PodRecord {
     pub pids: Vec<u32>,
     /// How it is wired to this agent; `None` where the source of pods cannot tell.
     pub wiring: Option<Wiring>,
+    /// What runs it.
+    pub manager: Manager,
 }
 
 /// How a pod is wired to this agent, by what its manager says.

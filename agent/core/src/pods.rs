@@ -8,15 +8,17 @@ use crate::{
     cluster::Cluster,
     connection::ConnectionOutcome,
     container::Container,
+    dialers::Dialer,
     event::{Event, EventKind, EventLog},
-    findings::Book,
-    guard::Member,
+    findings::{Book, Said},
+    guard::{GuardView, Member},
     id::{ContainerKey, TargetKey},
     pod::PodRecord,
     policy::VerdictPolicy,
+    process::ProcessReport,
     snapshot::Histogram,
     time::MonoTime,
-    verdict::{Finding, FindingCode, Reason, Remedy, Severity, StaleMode, Status, Verdict},
+    verdict::{Finding, FindingCode, Reason, Severity, StaleMode, Status, Verdict},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -124,6 +126,8 @@ pub(crate) struct Pod {
     evidence_at: Option<MonoTime>,
     transitions: BTreeMap<Reason, u64>,
     proxied: BTreeSet<SocketAddr>,
+    /// How the guard stands to it, while it should leave on passive evidence.
+    guard: Option<GuardView>,
     dropped: u64,
 }
 
@@ -143,6 +147,7 @@ impl Pod {
             evidence_at: None,
             transitions: BTreeMap::new(),
             proxied: BTreeSet::new(),
+            guard: None,
             dropped: 0,
         }
     }
@@ -194,6 +199,32 @@ impl Pod {
         Some(self.containers.entry(key).or_insert_with(|| new_container(at, foreign, cluster)))
     }
 
+    /// The processes that dial, in all its containers.
+    pub(crate) fn dialers(&self) -> impl Iterator<Item = (u32, &Dialer)> {
+        self.containers.values().flat_map(|container| container.dialers.all())
+    }
+
+    /// What was found of a process. Returns whether it has ended; then it takes its evidence with it.
+    pub(crate) fn process(&mut self, report: &ProcessReport, cluster: &Cluster) -> bool {
+        let mut any = false;
+        let mut all = false;
+        for (key, container) in &mut self.containers {
+            let Some(ended) = container.dialers.report(report) else { continue };
+            any = true;
+            all |= ended.alone;
+            if container.clean(&ended, &cluster.ownership)
+                && let Some(latch) = &mut self.reach
+            {
+                latch.containers.remove(key);
+            }
+        }
+        self.reach = self.reach.take().filter(|latch| !latch.containers.is_empty());
+        if all && self.restored && !self.verdict_rests_on_the_node() {
+            self.restored = false;
+        }
+        any
+    }
+
     /// What did not fit into this pod's bounded memories.
     pub(crate) fn dropped(&self) -> u64 {
         let containers = self.containers.values().map(|container| container.dropped + container.sockets.dropped());
@@ -226,7 +257,7 @@ impl Pod {
     pub(crate) fn conclude(
         &mut self,
         mut assessment: Assessment,
-        may_leave: bool,
+        guard: Option<GuardView>,
         cluster: &Cluster,
         world: &World<'_>,
         log: &mut EventLog,
@@ -246,22 +277,17 @@ impl Pod {
             self.carried.clear();
         }
         if let Some((leaves, _)) = assessment.leaves.filter(|_| reason.status() != Status::NotReady) {
-            if may_leave {
-                reason = leaves;
-                carried = assessment.carried;
-            } else {
-                let draft = self.draft(world);
-                assessment.findings.push(draft.finding(
+            if let Some(guard) = guard.filter(|guard| guard.holds) {
+                let said = Said::new(
                     FindingCode::GuardHeld,
-                    "",
                     Severity::Critical,
                     format!("{} holds, but too few others of the workload are ready and free of it", leaves.as_str()),
-                    format!("verdict.min_other_ready is {}", policy.min_other_ready),
-                    Remedy {
-                        now: "look at the other finding of this pod: all pods of the workload may need the same".into(),
-                        prevent: "run one more replica".into(),
-                    },
-                ));
+                    self.guard_words(guard),
+                );
+                assessment.findings.push(self.draft(world).finding(None, said));
+            } else {
+                reason = leaves;
+                carried = assessment.carried;
             }
         }
         if reason.status() == Status::Unknown && keeps_prior {
@@ -304,6 +330,18 @@ impl Pod {
             log.push(turn.event(now).cluster(self.record.cluster).pod(self.record.pod.clone()));
         }
         self.findings = assessment.findings;
+        self.guard = guard;
+    }
+
+    /// Why the guard keeps the pod in.
+    fn guard_words(&self, guard: GuardView) -> String {
+        let GuardView { needed, free, suspected, others, .. } = guard;
+        let needs = format!("verdict.min_other_ready asks for {needed} that are ready and free of the same suspicion");
+        if self.record.workload.is_none() {
+            return format!("{needs}; no workload is known for this pod, so it has no others");
+        }
+        let others = crate::findings::plural(others.into(), "other");
+        format!("{needs}; of {others} on this node {free} are so, {suspected} under the same suspicion")
     }
 
     /// The sentence for a reason; names no address.

@@ -37,6 +37,8 @@ pub enum Request {
         /// Any there.
         present: bool,
     },
+    /// Look after these processes: whether they live, and what their command lines say. In the initial pid namespace.
+    Processes(Vec<u32>),
     /// Watch these ports in the kernel.
     Ports(Vec<u16>),
     /// Keep room in the kernel's maps for these.

@@ -4,13 +4,15 @@ use crate::{
     attribution::Unattributed,
     connection::ConnectionOutcome,
     endpoints::Occupant,
+    guard::GuardView,
     id::{ClusterId, HostPort, TargetId, TargetKey},
     ping::{Phases, PingOutcome},
     pod::PodRecord,
+    process::CommandLine,
     source::{SourceName, SourceState},
     time::MonoTime,
     topology::ReportedState,
-    verdict::{Finding, Verdict},
+    verdict::{Finding, Remedy, Verdict},
 };
 use std::{net::IpAddr, sync::Arc};
 
@@ -135,6 +137,8 @@ pub struct StoreView {
     pub target: TargetId,
     /// Where.
     pub address: HostPort,
+    /// What people call it: the shortest part of its address that is its own.
+    pub name: String,
     /// PD's word; `None` for one that only the configuration names.
     pub reported: Option<ReportedState>,
     /// Expected to answer.
@@ -190,10 +194,27 @@ pub struct PodView {
     pub findings: Vec<Finding>,
     /// The youngest evidence that the verdict rests on.
     pub evidence_at: Option<MonoTime>,
+    /// What to do about the verdict, where no finding says more.
+    pub remedy: Option<Remedy>,
+    /// How the guard stands to it, while it should leave on passive evidence.
+    pub guard: Option<GuardView>,
+    /// The processes that dial.
+    pub processes: Vec<ProcessView>,
     /// Per target.
     pub targets: Vec<PodTargetView>,
     /// Transitions into each reason since start.
     pub transitions: Vec<(crate::verdict::Reason, u64)>,
+}
+
+/// A process that dials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessView {
+    /// Its number in the initial pid namespace.
+    pub pid: u32,
+    /// When it began; `None` before it was looked at.
+    pub started: Option<MonoTime>,
+    /// What its command line says; `None` if that was not read.
+    pub command: Option<CommandLine>,
 }
 
 /// A target of a pod: `None` stands for `other`, an address that no target owns.
@@ -215,6 +236,12 @@ pub struct PodTargetView {
     pub connections: Connections,
     /// Durations of successful dials, where the begin was seen.
     pub connect_duration: Histogram,
+    /// When an attempt was begun last.
+    pub last_attempt: Option<MonoTime>,
+    /// When one was answered last.
+    pub last_answer: Option<MonoTime>,
+    /// When payload arrived last from where the target is at present, as sampled.
+    pub received: Option<MonoTime>,
 }
 
 /// Connections by the owner of their remote address.

@@ -121,6 +121,13 @@ impl Socket {
         if self.sampled && self.last_used.is_none() { None } else { self.last_used.max(self.established) }
     }
 
+    /// The kernel has given this socket's address to another connection, and its end was missed. A socket's port is not
+    /// known from its first moment.
+    fn is_another(&self, local: SocketAddr, remote: SocketAddr) -> bool {
+        let ports = (self.local.port(), local.port());
+        self.remote != remote || (ports.0 != ports.1 && ports.0 != 0 && ports.1 != 0)
+    }
+
     /// The instant that decides whose the connection is.
     pub(crate) fn origin(&self) -> MonoTime {
         self.begun.unwrap_or(self.first_seen)
@@ -296,8 +303,8 @@ impl Sockets {
     fn entry(&mut self, key: Key, event: &ConnectionEvent) -> Option<&mut Socket> {
         let opens = matches!(event.what, ConnectionChange::Begun | ConnectionChange::Established { .. });
         let ends = matches!(event.what, ConnectionChange::Failed { .. } | ConnectionChange::Ended { .. });
-        if self.live.get(&key).is_some_and(|socket| socket.remote != event.remote) {
-            self.live.remove(&key);
+        if self.live.get(&key).is_some_and(|socket| socket.is_another(event.local, event.remote)) {
+            self.end(key, event.at);
         }
         if !self.live.contains_key(&key) {
             if !(opens || ends) {
@@ -329,8 +336,8 @@ impl Sockets {
     /// Applies one socket of a sample whose reading began at `at` and ended at `until`.
     pub(crate) fn sample(&mut self, sample: &SocketSample, at: MonoTime, until: MonoTime) {
         let key = self.key(sample.socket, sample.local, sample.remote);
-        if self.live.get(&key).is_some_and(|socket| socket.remote != sample.remote) {
-            self.live.remove(&key);
+        if self.live.get(&key).is_some_and(|socket| socket.is_another(sample.local, sample.remote)) {
+            self.end(key, at);
         }
         let known = self.live.contains_key(&key);
         if !known && self.live.len() >= MAX_SOCKETS {
@@ -379,7 +386,12 @@ impl Sockets {
 
     /// Ends what a complete sample that began at `at` does not list.
     pub(crate) fn reconcile(&mut self, at: MonoTime) {
-        let gone: Vec<_> = self.live.iter().filter(|(_, socket)| socket.last_seen < at).map(|(key, _)| *key).collect();
+        self.orphan(|socket| socket.last_seen < at, at);
+    }
+
+    /// Ends those whose owner is no more: the kernel may go on with them, for nobody.
+    pub(crate) fn orphan(&mut self, is_gone: impl Fn(&Socket) -> bool, at: MonoTime) {
+        let gone: Vec<_> = self.live.iter().filter(|(_, socket)| is_gone(socket)).map(|(key, _)| *key).collect();
         for key in gone {
             if let Some(socket) = self.live.get_mut(&key) {
                 socket.outcome = Some(ConnectionOutcome::Unknown);
@@ -399,3 +411,6 @@ fn waited_at_least(state: TcpState, retransmits: u8) -> Duration {
         Duration::from_millis(200) * ((1u32 << retransmits.min(8)) - 1)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,12 +10,15 @@
 use crate::{
     connection::TcpState,
     container::Container,
-    findings::Draft,
+    dialers,
+    findings::{Draft, NodeWord, Said, plural},
     id::{Role, TargetKey},
+    naming::Named,
     ownership::{Owner, Ownership, Tenure},
     policy::VerdictPolicy,
-    time::MonoTime,
-    verdict::{Finding, FindingCode, Remedy, Severity, StaleMode},
+    remedy::Client,
+    time::{MonoTime, short},
+    verdict::{Facts, Finding, FindingCode, Severity, StaleMode},
 };
 use std::{net::SocketAddr, time::Duration};
 
@@ -30,6 +33,10 @@ pub struct StaleEntry {
     pub last_dial: Option<MonoTime>,
     /// Dials begun since the clock started.
     pub dials: u64,
+    /// How many of them were answered...
+    pub answers: u64,
+    /// ... and when the last one was.
+    pub last_answer: Option<MonoTime>,
     /// The last sample that showed unanswered data towards the address.
     pub last_held: Option<MonoTime>,
     /// When it became a suspicion.
@@ -48,9 +55,13 @@ pub(crate) struct StaleFact {
     ended: MonoTime,
     elapsed: Duration,
     entry: StaleEntry,
-    present: Option<SocketAddr>,
-    /// Sockets at the address that wait for nothing.
+    /// No dial since the first went to where the target is at present.
+    every: bool,
+    /// Sockets at the address.
+    sockets: usize,
+    /// Those of them that wait for nothing.
     idle: usize,
+    client: Client,
 }
 
 impl StaleFact {
@@ -72,57 +83,80 @@ impl StaleFact {
         (self.target, self.address)
     }
 
-    /// The finding, in full.
-    pub(crate) fn finding(&self, draft: &Draft<'_>, policy: &VerdictPolicy) -> Finding {
+    /// The finding, in full. `word` is what the node's own pings say of the target, and `present` where it is now.
+    pub(crate) fn finding(
+        &self,
+        draft: &Draft<'_>,
+        policy: &VerdictPolicy,
+        named: &Named,
+        word: &NodeWord,
+        present: Option<SocketAddr>,
+    ) -> Finding {
         let entry = &self.entry;
-        let (target, address, now) = (self.target, self.address, draft.now);
-        let left = now.since(self.ended).as_secs();
+        let (address, now) = (self.address, draft.now);
+        let left = short(now.since(self.ended));
         let dialing = entry.mode == StaleMode::Dialing;
         let (code, severity) = match (entry.confirmed, entry.suspected) {
-            (Some(_), _) if target.role() == Role::Store => (FindingCode::StaleTransport, Severity::Critical),
-            (Some(_), _) => (FindingCode::StaleTransport, Severity::Warning),
+            (Some(_), _) if self.target.role() == Role::Store => (FindingCode::StaleTransport, Severity::Critical),
             (None, Some(_)) => (FindingCode::StaleTransportSuspected, Severity::Warning),
-            (None, None) => (FindingCode::StaleTransport, Severity::Warning),
+            (Some(_), _) | (None, None) => (FindingCode::StaleTransport, Severity::Warning),
         };
-        let message = match (dialing, entry.suspected) {
-            (true, _) => format!("attempts go to {address}, which stopped being {target} {left} s ago"),
-            (false, Some(_)) => {
-                format!("data waits in a connection to {address}, which stopped being {target} {left} s ago")
-            }
-            (false, None) => {
-                format!("an idle connection to {address} is held, which stopped being {target} {left} s ago")
-            }
+        let name = &named.lasting;
+        let what = match (dialing, self.every, entry.suspected) {
+            (true, true, _) => format!("every attempt goes to {address}"),
+            (true, false, _) => format!("attempts go to {address}"),
+            (false, _, Some(_)) => format!("data waits unanswered in a connection to {address}"),
+            (false, _, None) => format!("an idle connection to {address} is held"),
         };
-        let present = self.present.map_or_else(String::new, |present| format!(" at {present}"));
+        let message = format!("{what}, which stopped being {name} {left} ago");
         let seen = match (entry.last_dial, entry.last_held) {
-            (Some(at), _) => {
-                format!("{} dials begun since, the last {} s ago", entry.dials.max(1), now.since(at).as_secs())
-            }
-            (None, Some(at)) => format!("unanswered data, last seen {} s ago", now.since(at).as_secs()),
-            (None, None) => format!("{} idle", self.idle),
+            (Some(at), _) => format!(
+                "{}, {}, the last {} ago",
+                plural(entry.dials.max(1), "attempt"),
+                plural(entry.answers, "answer"),
+                short(now.since(at))
+            ),
+            (None, Some(at)) => format!("unanswered data, last seen {} ago", short(now.since(at))),
+            (None, None) => format!("{} without a use", plural(self.idle as u64, "connection")),
         };
-        let prevent = if dialing {
-            "-Dsun.net.inetaddr.ttl=30 in JAVA_OPTS (networkaddress.cache.ttl as a system property does nothing); under a \
-             security manager Java 11 caches DNS answers for ever"
+        let answer = word.answer.filter(|answer| word.answers && Some(answer.remote) == present);
+        let place = present.map_or_else(String::new, |present| format!(" at its present address {present}"));
+        let took = answer.map_or_else(String::new, |answer| format!(" in {}", short(answer.took)));
+        let answering = if word.answers {
+            format!("{name} answers this node{place}{took}, for {} so far", short(self.elapsed))
         } else {
-            "a TCP keep-alive shorter than two minutes, or TCP_USER_TIMEOUT; no DNS setting helps a connection that is open"
+            format!("{name} has answered this node{place} for {}, but not just now", short(self.elapsed))
         };
         let confirms_at = (entry.suspected.is_some() && entry.confirmed.is_none())
             .then(|| now + policy.stale_confirm_after.saturating_sub(self.elapsed));
-        Finding {
+        let since = entry.confirmed.or(entry.suspected).unwrap_or(entry.since);
+        let facts = Facts {
+            address: Some(address),
+            left_at: Some(self.ended),
+            present,
+            ping: answer.map(|answer| answer.took),
+            answering: Some(self.elapsed),
+            attempts: dialing.then_some(entry.dials.max(1)),
+            answers: dialing.then_some(entry.answers),
+            first_attempt: dialing.then_some(entry.since),
+            last_attempt: entry.last_dial,
+            every_attempt: dialing && self.every,
+            connections: Some(self.sockets as u64),
+            suspected_at: entry.suspected,
+            confirmed_at: entry.confirmed,
+        };
+        let said = Said {
             mode: Some(entry.mode),
-            since: entry.confirmed.or(entry.suspected).unwrap_or(entry.since),
-            confirms_at,
-            carried: entry.carried,
-            ..draft.finding(
-                code,
-                &target.to_string(),
-                severity,
-                message,
-                format!("{seen}; {target} has answered this node{present} for {} s", self.elapsed.as_secs()),
-                Remedy { now: draft.restart(), prevent: prevent.into() },
-            )
-        }
+            since: Some(since),
+            ..Said::new(code, severity, message, format!("{seen}; {answering}")).facts(facts)
+        };
+        let finding = draft.finding(Some((self.target, named)), said);
+        Finding { confirms_at, carried: entry.carried, ..finding }
+    }
+
+    /// What is known of the process that dials.
+    pub(crate) fn client(&self) -> Client {
+        self.client
     }
 }
 
@@ -147,15 +181,17 @@ pub(crate) fn evaluate(
         let Some(tenure) = ownership.tenure(target, address).filter(|_| ownership.exists(target)) else { continue };
         let Some(ended) = tenure.ended else { continue };
         let case = Case { container, ownership, policy, now, sampled, target, address, tenure, ended };
-        if let Some((entry, idle)) = case.evaluate(before) {
+        if let Some((entry, held)) = case.evaluate(before) {
             facts.push(StaleFact {
                 target,
                 address,
                 ended,
                 elapsed: case.elapsed(now),
-                present: case.present(),
+                every: case.every(&entry),
                 entry: entry.clone(),
-                idle,
+                sockets: held.sockets,
+                idle: held.idle,
+                client: dialers::best(container.dialers.client().into_iter()),
             });
             container.stale.insert((target, address), entry);
         }
@@ -179,8 +215,8 @@ struct Case<'a> {
 /// What the container's sockets at the address show.
 #[derive(Default)]
 struct Held {
-    /// Any socket, in whatever state.
-    any: bool,
+    /// All, in whatever state.
+    sockets: usize,
     idle: usize,
     data: bool,
     /// The latest dial in progress.
@@ -195,9 +231,12 @@ impl Case<'_> {
         elapsed.saturating_sub(self.now.since(at))
     }
 
-    /// Where the target is at present.
-    fn present(&self) -> Option<SocketAddr> {
-        self.ownership.of(self.target).find(|(_, tenure)| tenure.claimed()).map(|(address, _)| address)
+    /// No dial since the entry's first one went to an address that is the target's at present.
+    fn every(&self, entry: &StaleEntry) -> bool {
+        !self.container.remotes.iter().any(|(address, remote)| {
+            remote.last_begun.is_some_and(|at| at >= entry.since)
+                && self.ownership.present_owner(*address) == Some(self.target)
+        })
     }
 
     fn held(&self) -> Held {
@@ -206,7 +245,7 @@ impl Case<'_> {
             if self.ownership.owner(self.address, socket.origin()) != Owner::Former(self.target) {
                 continue;
             }
-            held.any = true;
+            held.sockets += 1;
             if socket.state == TcpState::SynSent {
                 // A dial whose begin was not seen lies before the sample that shows it.
                 let begun = socket.begun.unwrap_or(socket.first_seen - self.policy.inventory_interval);
@@ -230,16 +269,17 @@ impl Case<'_> {
             .max()
     }
 
-    fn evaluate(&self, before: Option<StaleEntry>) -> Option<(StaleEntry, usize)> {
+    fn evaluate(&self, before: Option<StaleEntry>) -> Option<(StaleEntry, Held)> {
         let (now, policy) = (self.now, self.policy);
         let confirmed_before = before.as_ref().is_some_and(|entry| entry.confirmed.is_some());
         if self.ownership.present_owner(self.address).is_some() && !confirmed_before {
             // Somebody else's now: what is dialled there from now on is not stale.
             return None;
         }
-        let start = self.tenure.successor.first.map(|first| first.max(self.ended).max(self.container.first_seen));
-        let held = self.held();
+        let mut held = self.held();
         let remote = self.container.remotes.get(&self.address);
+        let begin = self.container.first_seen.max(remote.and_then(|remote| remote.clean_since).unwrap_or_default());
+        let start = self.tenure.successor.first.map(|first| first.max(self.ended).max(begin));
         let begun = remote.and_then(|remote| remote.last_begun);
         let begun = begun.filter(|at| self.ownership.owner(self.address, *at) == Owner::Former(self.target));
         let recent = |at: MonoTime| now.since(at) < policy.window;
@@ -250,8 +290,8 @@ impl Case<'_> {
             .filter(|(at, (), _)| {
                 start.is_some_and(|start| *at > start) && counted_until.is_none_or(|until| *at > until)
             })
-            .map(|(_, (), added)| added)
-            .sum();
+            .map(|(_, (), added)| *added)
+            .fold(0, u64::saturating_add);
         let seen = dial.is_some() || held.data || held.idle > 0;
         let mut entry = match before {
             Some(entry) => entry,
@@ -260,6 +300,8 @@ impl Case<'_> {
                 mode: StaleMode::Holding,
                 last_dial: None,
                 dials: 0,
+                answers: 0,
+                last_answer: None,
                 last_held: None,
                 suspected: None,
                 confirmed: None,
@@ -272,6 +314,13 @@ impl Case<'_> {
             entry.carried = false;
         }
         entry.dials = entry.dials.saturating_add(more);
+        let answers = remote.into_iter().flat_map(|remote| &remote.answers).filter(|(at, (), _)| {
+            start.is_some_and(|start| *at > start) && entry.last_answer.is_none_or(|last| *at > last)
+        });
+        for (at, (), added) in answers.collect::<Vec<_>>() {
+            entry.answers = entry.answers.saturating_add(*added);
+            entry.last_answer = entry.last_answer.max(Some(*at));
+        }
         if held.data {
             entry.last_held = self.sampled.max(entry.last_held);
             entry.carried = false;
@@ -293,12 +342,15 @@ impl Case<'_> {
         let last = entry.last_dial.max(entry.last_held).unwrap_or(entry.since);
         let proven = healed.is_some_and(|healed| healed > last);
         let over = match entry.suspected {
-            Some(_) => proven && quiet && !held.any,
+            Some(_) => proven && quiet && held.sockets == 0,
             // What never became a suspicion lasts only as long as there is something to see.
-            None => !held.any && (entry.last_dial.is_none_or(|at| !fresh(at)) || quiet),
+            None => held.sockets == 0 && (entry.last_dial.is_none_or(|at| !fresh(at)) || quiet),
         };
         let early = entry.suspected.is_none() && elapsed < policy.stale_suspect_after;
-        (!over).then_some((entry, if early { 0 } else { held.idle }))
+        if early {
+            held.idle = 0;
+        }
+        (!over).then_some((entry, held))
     }
 }
 

@@ -46,3 +46,19 @@ impl Sub<Duration> for MonoTime {
         Self(self.0.saturating_sub(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX)))
     }
 }
+
+/// A duration for people: `0.3ms`, `340ms`, `12s`, `4m52s`, `3h07m`, `2d04h`.
+pub fn short(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        // A ping takes less than a millisecond on one node.
+        0 if duration.as_millis() < 10 && duration.subsec_micros() % 1000 >= 50 => {
+            format!("{:.1}ms", f64::from(duration.subsec_micros()) / 1000.0)
+        }
+        0 => format!("{}ms", duration.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}

@@ -1,6 +1,7 @@
 //! The vocabulary of answers.
 
 use crate::time::MonoTime;
+use std::{net::SocketAddr, time::Duration};
 
 /// The answer, in Kubernetes' condition vocabulary.
 #[expect(missing_docs, reason = "defined by their names in the public contract")]
@@ -43,6 +44,20 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every reason, in the order of the contract.
+    pub const ALL: [Self; 10] = [
+        Self::StoreAnswering,
+        Self::PassiveOnly,
+        Self::NoStoreAnswers,
+        Self::NoStoreRegistered,
+        Self::StoreListUnknown,
+        Self::PodCannotReachStores,
+        Self::StaleTransport,
+        Self::NoEvidenceYet,
+        Self::EvidenceExpired,
+        Self::PodSourceAbsent,
+    ];
+
     /// The status that this reason gives.
     pub const fn status(self) -> Status {
         match self {
@@ -122,6 +137,31 @@ pub enum FindingCode {
 }
 
 impl FindingCode {
+    /// Every code, in the order of the contract.
+    pub const ALL: [Self; 21] = [
+        Self::StaleTransportSuspected,
+        Self::StaleTransport,
+        Self::StoreDown,
+        Self::StoreHung,
+        Self::PathBlackhole,
+        Self::IpReused,
+        Self::ConnectionResets,
+        Self::IdleDrop,
+        Self::PoolCollapsed,
+        Self::Overloaded,
+        Self::LocalRoute,
+        Self::LocalPortsExhausted,
+        Self::KeepaliveDead,
+        Self::PdDown,
+        Self::PdNoLeader,
+        Self::PdAuthRefused,
+        Self::KernelEventsLost,
+        Self::AttemptsNotObservable,
+        Self::GuardHeld,
+        Self::AgentCannotReachStores,
+        Self::UnknownStoreAddress,
+    ];
+
     /// The stable code.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -178,6 +218,37 @@ pub struct Remedy {
     pub prevent: String,
 }
 
+/// The numbers behind a finding, as far as it has them: what `message` and `evidence` say in words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The address concerned.
+    pub address: Option<SocketAddr>,
+    /// When the target left it.
+    pub left_at: Option<MonoTime>,
+    /// Where the target answers this node at present.
+    pub present: Option<SocketAddr>,
+    /// How long its last answer there took.
+    pub ping: Option<Duration>,
+    /// How long it has answered there.
+    pub answering: Option<Duration>,
+    /// Attempts to connect.
+    pub attempts: Option<u64>,
+    /// How many of them were answered.
+    pub answers: Option<u64>,
+    /// The first attempt.
+    pub first_attempt: Option<MonoTime>,
+    /// The last attempt.
+    pub last_attempt: Option<MonoTime>,
+    /// No attempt since the first went to where the target is at present.
+    pub every_attempt: bool,
+    /// Connections concerned, held now.
+    pub connections: Option<u64>,
+    /// When it became a suspicion.
+    pub suspected_at: Option<MonoTime>,
+    /// When it was confirmed.
+    pub confirmed_at: Option<MonoTime>,
+}
+
 /// One finding about a pod or a target. `message` and `evidence` may name addresses: they are for the admin side only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -193,8 +264,10 @@ pub struct Finding {
     pub confirms_at: Option<MonoTime>,
     /// One sentence.
     pub message: String,
-    /// The numbers compared.
+    /// The numbers compared, in words.
     pub evidence: String,
+    /// The same as numbers.
+    pub facts: Facts,
     /// What to do.
     pub remedy: Remedy,
     /// How much it matters.

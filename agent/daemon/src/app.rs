@@ -22,6 +22,7 @@ use crate::{
         pd,
         pings::{self, Cadence},
         pods::PodsTask,
+        processes::Processes,
     },
     state::{Recorder, StateFile},
 };
@@ -69,7 +70,9 @@ pub async fn run(config: Config) -> Result<ExitCode> {
     let programs = source.handle();
     let health = Arc::new(Health::default());
     let access = Arc::new(Access::new(Arc::clone(&health)));
-    start_sources(&mut tasks, &config, &observations, clusters, (source, kernel), &access, &stop)?;
+    let processes = Processes::new(sender.process_requests());
+    start_sources(&mut tasks, &config, &observations, clusters, (source, kernel), processes, &stop)?;
+    start_pods(&mut tasks, &config, &access, &observations, &stop);
     if config.pods.source == PodSource::Kubernetes {
         write_to_kubernetes(&mut tasks, &config, &access, &publication, &observations, &stop);
         let sender = observations.clone();
@@ -142,7 +145,7 @@ fn start_sources(
     observations: &ObservationSender,
     clusters: Vec<ClusterRequests>,
     (kernel, requests): (KernelSource, KernelRequests),
-    access: &Arc<Access>,
+    processes: Processes,
     stop: &CancellationToken,
 ) -> Result<()> {
     let mut observe = |name, source: BoxFuture<'static, Result<()>>| tasks.until(stop, name, source);
@@ -167,12 +170,24 @@ fn start_sources(
     observe("pd source", Box::pin(async move { Ok(pd::run(cadence, peers, for_pd, sender).await?) }));
     let sender = observations.clone();
     observe("pings source", Box::pin(async move { Ok(pings::run(cadence, clusters, names, sender).await?) }));
-    observe("pods source", Box::pin(PodsTask::new(config, Arc::clone(access)).run(observations.clone())));
+    observe("processes source", Box::pin(processes.run(observations.clone())));
+    Ok(())
+}
+
+/// Starts what tells the pods of this node, and who is behind the targets' names.
+fn start_pods(
+    tasks: &mut Tasks,
+    config: &Config,
+    access: &Arc<Access>,
+    observations: &ObservationSender,
+    stop: &CancellationToken,
+) {
+    let pods = PodsTask::new(config, Arc::clone(access));
+    tasks.until(stop, "pods source", pods.run(observations.clone()));
     if config.pods.source == PodSource::Kubernetes {
         let watching = endpoints::run(Arc::new(config.clone()), Arc::clone(access), observations.clone());
-        observe("endpoints source", Box::pin(watching));
+        tasks.until(stop, "endpoints source", watching);
     }
-    Ok(())
 }
 
 /// Starts everything that writes to the API server, until `stop`.

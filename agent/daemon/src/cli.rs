@@ -4,8 +4,10 @@ mod address;
 mod check_config;
 mod client;
 mod connections;
+mod doctor;
 mod events;
 mod exit;
+mod explain;
 mod list;
 mod open_gates;
 mod probe;
@@ -63,6 +65,12 @@ pub enum Command {
                             Mistakes go to standard error, one a line: place, key, value and rule.")]
     CheckConfig(ConfigArgs),
 
+    /// Look at what this machine offers to an agent: kernel, rights, hooks, ports, PD and Stores.
+    #[command(after_help = "Example:\n  sudo storewatch doctor --config /etc/storewatch/storewatch.yaml\n\n\
+                            One line each: ok, degraded or missing, with what is lost and how to get it. Exit code 0 \
+                            unless the agent cannot run at all. A running agent is not disturbed.")]
+    Doctor(DoctorArgs),
+
     /// Show the node's readiness and the agent's own state.
     #[command(after_help = "Example:\n  storewatch status\n  storewatch -o json status --agent http://127.0.0.1:9467")]
     Status(AskArgs),
@@ -88,6 +96,9 @@ pub enum Command {
                             With --follow and -o json each line is one event. It ends with exit code 0 on Ctrl-C, and \
                             with 1 when the agent goes.")]
     Events(EventsArgs),
+    /// Explain a pod's verdict in sentences: why, since when, what to do now, and what prevents it.
+    #[command(after_help = "Example:\n  storewatch explain graph/hugegraph-server-0")]
+    Explain(ExplainArgs),
 
     /// Answer by exit code whether a pod is ready: 0 ready, 1 not ready, 2 no agent or no such pod.
     #[command(after_help = "Examples:\n  storewatch probe graph/hugegraph-server-0\n  \
@@ -112,6 +123,18 @@ pub struct ConfigArgs {
     /// The YAML file.
     #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
+
+    /// Override a key; may be repeated. Stronger than STOREWATCH_* variables.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+}
+
+/// What `doctor` looks at.
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// The YAML file; without it the defaults are looked at, and no PD and no Store is asked.
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 
     /// Override a key; may be repeated. Stronger than STOREWATCH_* variables.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -198,6 +221,18 @@ pub struct EventsArgs {
     pub ask: AskArgs,
 }
 
+/// Whom `explain` is about.
+#[derive(Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// The pod, by name.
+    #[arg(value_name = "NAMESPACE/POD")]
+    pub pod: String,
+
+    /// How to ask.
+    #[command(flatten)]
+    pub ask: AskArgs,
+}
+
 /// Whom `probe` is about.
 #[derive(Args, Clone, Debug)]
 pub struct ProbeArgs {
@@ -274,11 +309,13 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             ended.map_err(|error| Failure::running(format!("{error:#}")))
         }
         Command::CheckConfig(args) => check_config::run(&args, output, &mut std::io::stdout()),
+        Command::Doctor(args) => asking(doctor::run(output, &args)),
         Command::Status(args) => asking(status::run(agent, output, args.timeout)),
         Command::Pods(args) => asking(list::pods(agent, output, args.timeout)),
         Command::Stores(args) => asking(list::stores(agent, output, args.timeout)),
         Command::Connections(args) => asking(connections::run(agent, output, &args)),
         Command::Events(args) => asking(events::run(agent, output, &args)),
+        Command::Explain(ExplainArgs { pod, ask }) => asking(explain::run(agent, output, &pod, ask.timeout)),
         Command::Probe(args) => asking(probe::run(agent, output, &args.or_pod_uid(std::env::var("POD_UID").ok()))),
         Command::OpenGates(args) => asking(open_gates::run(&args, &mut std::io::stdout())),
         Command::Demo(DemoArgs { keep, part }) => match part {

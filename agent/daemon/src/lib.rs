@@ -11,6 +11,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod demo;
+pub mod doctor;
 pub mod engine;
 pub mod kubernetes;
 pub mod netns;

@@ -25,6 +25,6 @@ mod query;
 mod readiness;
 pub mod serve;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use publication::{Publication, Publisher, channel};

@@ -26,6 +26,9 @@ pub enum Prompt {
     },
 }
 
+/// Processes that the source of processes looks after, by their numbers in the initial pid namespace.
+pub type ProcessRequests = watch::Receiver<Vec<u32>>;
+
 /// The judged pods' identities in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selected {
@@ -71,6 +74,7 @@ pub struct RequestSender {
     ports: watch::Sender<Vec<u16>>,
     selected: watch::Sender<Selected>,
     sample: Arc<Notify>,
+    processes: watch::Sender<Vec<u32>>,
 }
 
 /// Makes the channels for `clusters` clusters.
@@ -88,15 +92,21 @@ pub fn channel(clusters: usize) -> (RequestSender, Vec<ClusterRequests>, KernelR
         .unzip();
     let (ports, ports_receiver) = watch::channel(Vec::new());
     let (selected, selected_receiver) = watch::channel(Selected::default());
+    let processes = watch::Sender::new(Vec::new());
     let sample = Arc::new(Notify::new());
     (
-        RequestSender { clusters: senders, ports, selected, sample: Arc::clone(&sample) },
+        RequestSender { clusters: senders, ports, selected, sample: Arc::clone(&sample), processes },
         receivers,
         KernelRequests { ports: ports_receiver, selected: selected_receiver, sample },
     )
 }
 
 impl RequestSender {
+    /// What the source of processes listens to.
+    pub fn process_requests(&self) -> ProcessRequests {
+        self.processes.subscribe()
+    }
+
     /// Passes one request to the source it concerns.
     pub fn route(&self, request: Request) {
         match request {
@@ -117,6 +127,9 @@ impl RequestSender {
             Request::Inventory => self.sample.notify_one(),
             Request::Ports(ports) => {
                 self.ports.send_replace(ports);
+            }
+            Request::Processes(pids) => {
+                self.processes.send_replace(pids);
             }
             Request::Selected { cgroups, netns } => {
                 self.selected.send_replace(Selected { cgroups, netns });

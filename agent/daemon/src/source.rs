@@ -9,4 +9,5 @@ pub mod names;
 pub mod pd;
 pub mod pings;
 pub mod pods;
+pub mod processes;
 pub mod status;

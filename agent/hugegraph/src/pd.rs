@@ -150,6 +150,8 @@ enum Gate {
 struct PeerAnswer {
     health: Option<Result<Answer<HealthCheckResponse>, Fault>>,
     list: Option<Result<Answer<GetAllStoresResponse>, Fault>>,
+    /// It could not be asked: there is no address.
+    unresolved: bool,
 }
 
 async fn ask(
@@ -158,9 +160,15 @@ async fn ask(
     gate: Option<watch::Receiver<Gate>>,
     deadline: Instant,
 ) -> PeerAnswer {
-    let connection = match connect(peer, addresses, deadline).await {
+    let addresses = timeout_at(deadline, addresses).await.unwrap_or(Err(Fault::Deadline(Phase::Dns)));
+    let unresolved = addresses.is_err();
+    let connection = match addresses {
+        Ok(addresses) => connect(peer, &addresses, deadline).await,
+        Err(fault) => Err(fault),
+    };
+    let connection = match connection {
         Ok(connection) => connection,
-        Err(fault) => return PeerAnswer { health: Some(Err(fault)), list: None },
+        Err(fault) => return PeerAnswer { health: Some(Err(fault)), list: None, unresolved },
     };
     let health = async {
         let question = HealthCheckRequest::default();
@@ -178,7 +186,10 @@ async fn ask(
             loop {
                 tokio::select! {
                     biased;
-                    list = &mut list => return PeerAnswer { health: settle(answered, &list, health, deadline).await, list },
+                    list = &mut list => {
+                        let health = settle(answered, &list, health, deadline).await;
+                        return PeerAnswer { health, list, unresolved };
+                    }
                     health = &mut health, if answered.is_none() => answered = health,
                 }
             }
@@ -197,8 +208,8 @@ async fn ask(
                 }
             };
             tokio::select! {
-                list = asked => PeerAnswer { health, list },
-                () = listed => PeerAnswer { health, list: None },
+                list = asked => PeerAnswer { health, list, unresolved },
+                () = listed => PeerAnswer { health, list: None, unresolved },
             }
         }
     }
@@ -219,12 +230,7 @@ async fn settle(
 }
 
 /// Tries the peer's addresses one after the other, each with a fair part of what is left.
-async fn connect(
-    peer: &HostPort,
-    addresses: impl Future<Output = Result<Vec<SocketAddr>, Fault>>,
-    deadline: Instant,
-) -> Result<Connection, Fault> {
-    let addresses = timeout_at(deadline, addresses).await.map_err(|_| Fault::Deadline(Phase::Dns))??;
+async fn connect(peer: &HostPort, addresses: &[SocketAddr], deadline: Instant) -> Result<Connection, Fault> {
     let mut last = Fault::Unreachable("no address known".to_owned());
     for (position, remote) in addresses.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -240,12 +246,13 @@ async fn connect(
 
 impl PeerAnswer {
     fn report(self, position: usize) -> (PeerReport, Option<PdList>) {
-        let Self { health, list } = self;
+        let Self { health, list, unresolved } = self;
         let mut report = PeerReport {
             peer: u16::try_from(position).unwrap_or(u16::MAX),
             alive: false,
             health_serving: None,
             auth_refused: false,
+            unresolved,
             error: None,
         };
         let mut error = None;
@@ -409,7 +416,7 @@ mod tests {
         assert_eq!(refusal(&GetAllStoresResponse::default()), None);
         assert_eq!(refusal(&answer(100)).unwrap(), "PD error 100 (NOT_LEADER): m");
         assert_eq!(refusal(&answer(-1)).unwrap(), "PD error -1 (unnamed): m");
-        let peer = PeerAnswer { health: None, list: Some(Ok(Answer::Message(answer(-1)))) };
+        let peer = PeerAnswer { health: None, list: Some(Ok(Answer::Message(answer(-1)))), unresolved: false };
         let (report, list) = peer.report(2);
         assert!(report.alive && !report.auth_refused && list.is_none() && report.peer == 2, "{report:?}");
     }
@@ -423,10 +430,11 @@ mod tests {
                 trailers_only: false,
             }))
         };
-        let (alone, _) = PeerAnswer { health: None, list: relayed() }.report(0);
+        let (alone, _) = PeerAnswer { health: None, list: relayed(), unresolved: false }.report(0);
         assert!(!alone.alive);
         let serving = HealthCheckResponse { status: ServingStatus::Serving as i32 };
-        let (follower, _) = PeerAnswer { health: Some(Ok(Answer::Message(serving))), list: relayed() }.report(0);
+        let (follower, _) =
+            PeerAnswer { health: Some(Ok(Answer::Message(serving))), list: relayed(), unresolved: false }.report(0);
         assert!(follower.alive && follower.health_serving == Some(true), "{follower:?}");
     }
 }

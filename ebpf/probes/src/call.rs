@@ -17,7 +17,7 @@ use storewatch_ebpf_common::{
 use crate::{
     emit::{Happening, record, tally},
     maps::{DIALLING, SEES_CALLS},
-    socket::{Socket, current_is_agent},
+    socket::{Socket, at_most, current_is_agent},
     track::Track,
 };
 
@@ -70,7 +70,7 @@ fn ended(ctx: &FExitContext) -> i32 {
     let now = unsafe { bpf_ktime_get_ns() };
     let evidence = bits::BEGIN_SEEN
         | bits::IN_PROCESS
-        | bits::errno(returned.unsigned_abs()) << bits::ERROR_SHIFT
+        | at_most(255, returned.unsigned_abs().into()) << bits::ERROR_SHIFT
         | u64::from(CLOSE) << bits::FROM_SHIFT;
     record(&socket, &Happening { kind: kind::FAILED, state: CLOSE, evidence, track: Track::begin(&socket, now) }, now);
     0

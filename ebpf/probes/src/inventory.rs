@@ -57,10 +57,7 @@ pub extern "C" fn sockets(ctx: *mut TaskFile) -> i32 {
             return 0;
         }
         let tgid = tgid_of(task as u64);
-        let mut flags = 0;
-        if socket.fin_received() {
-            flags |= FIN_RECEIVED;
-        }
+        let mut flags = socket.fin_received() as u8 * FIN_RECEIVED;
         // The reader of this file is the agent.
         let own = knows_itself() && tgid == current_tgid();
         if own || IGNORED.get_ptr(sk).is_some() || socket.ambiguous() {

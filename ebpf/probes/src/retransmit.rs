@@ -7,7 +7,11 @@ use storewatch_ebpf_common::{
     state::{CLOSE, NEW_SYN_RECV, SYN_RECV},
 };
 
-use crate::{reset::note, socket::Socket, track::Track};
+use crate::{
+    reset::note,
+    socket::{Socket, at_most},
+    track::Track,
+};
 
 /// `tcp_retransmit_skb(sk, skb[, err])`.
 #[raw_tracepoint(tracepoint = "tcp_retransmit_skb")]
@@ -27,7 +31,7 @@ pub fn inet_sk_error_report(ctx: RawTracePointContext) -> i32 {
     if !socket.is_tcp() || matches!(socket.state(), SYN_RECV | NEW_SYN_RECV | CLOSE) {
         return 0;
     }
-    let reported = bits::errno(socket.error()) << bits::REPORTED_SHIFT;
+    let reported = at_most(255, socket.error().into()) << bits::REPORTED_SHIFT;
     if let Some(track) = Track::find(&socket) {
         // SAFETY: as in `note`.
         let track = unsafe { &mut *track };

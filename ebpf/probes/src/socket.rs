@@ -15,7 +15,8 @@ use crate::maps::{WATCHED, global};
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 const IPPROTO_TCP: u16 = 6;
-const SOCK_DONE: u64 = 1 << 1;
+/// Bit of `skc_flags`.
+const SOCK_DONE: u32 = 1;
 const MAPPED: [u8; 4] = [0, 0, 0xff, 0xff];
 /// Where `sockaddr_in` and `sockaddr_in6` hold the address: part of the system call's interface, the same everywhere.
 const SOCKADDR_V4: u32 = 4;
@@ -263,10 +264,10 @@ impl Socket {
         (field!(self.address, srtt_us as u32)) >> 3
     }
 
-    /// The peer's FIN has arrived.
+    /// 1 when the peer's FIN has arrived, else 0.
     #[inline(always)]
-    pub fn fin_received(&self) -> bool {
-        field!(self.address, flags as u64) & SOCK_DONE != 0
+    pub fn fin_received(&self) -> u64 {
+        field!(self.address, flags as u64) >> SOCK_DONE & 1
     }
 
     /// `icsk_pending`.
@@ -286,6 +287,29 @@ impl Socket {
     pub fn last_sent(&self) -> u32 {
         field!(self.address, lsndtime as u32)
     }
+}
+
+/// 1 for all but 0, without a branch.
+#[inline(always)]
+pub fn is_set(value: u64) -> u64 {
+    let mut negative = value;
+    // The negation is hidden from the compiler, which would make a comparison of it, and a branch of that.
+    #[cfg(target_arch = "bpf")]
+    // SAFETY: one instruction on one register.
+    unsafe {
+        core::arch::asm!("{0} = -{0}", inout(reg) negative, options(pure, nomem, nostack));
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    {
+        negative = negative.wrapping_neg();
+    }
+    (value | negative) >> 63
+}
+
+/// `value`, or `most` when it is larger, without a branch; `most` is a power of two less one.
+#[inline(always)]
+pub fn at_most(most: u64, value: u64) -> u64 {
+    (value & most) | is_set(value & !most) * most
 }
 
 /// `sock` of a `struct socket`.

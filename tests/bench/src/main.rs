@@ -7,6 +7,9 @@
 //! requests   requests beside a bare handler      (bare, load)
 //! kernel     what the programs cost              (bpf, connections)
 //! footprint  memory and CPU
+//! storm      dials that fail, twenty thousand a second, and how soon one is known
+//! inventory  one reading of all sockets           (hold)
+//! engine     the judge alone, on a large node
 //! ```
 //!
 //! Whatever has a counterpart is compared with it within the run, in turns. A missed target is a row of the table; the exit
@@ -15,7 +18,10 @@
 mod bare;
 mod bpf;
 mod connections;
+mod engine;
 mod footprint;
+mod hold;
+mod inventory;
 mod kernel;
 mod load;
 mod probe;
@@ -23,6 +29,7 @@ mod process;
 mod reactions;
 mod requests;
 mod stage;
+mod storm;
 mod table;
 mod telling;
 
@@ -42,6 +49,9 @@ enum Part {
     Http,
     Kernel,
     Footprint,
+    Storm,
+    Inventory,
+    Engine,
 }
 
 impl Part {
@@ -54,6 +64,9 @@ impl Part {
             Self::Http => "http",
             Self::Kernel => "kernel",
             Self::Footprint => "footprint",
+            Self::Storm => "storm",
+            Self::Inventory => "inventory",
+            Self::Engine => "engine",
         }
     }
 
@@ -64,15 +77,27 @@ impl Part {
             Self::Http => requests::measure(stage, table),
             Self::Kernel => kernel::measure(stage, table),
             Self::Footprint => footprint::measure(stage, table),
+            Self::Storm => storm::measure(stage, table),
+            // These two measure parts of the agent in processes of their own: a running one would only be in the way.
+            Self::Inventory => stage.cluster.stop_agent().map_err(Into::into).and_then(|()| inventory::measure(table)),
+            Self::Engine => stage.cluster.stop_agent().map_err(Into::into).and_then(|()| engine::measure(table)),
         }
     }
 }
 
 fn main() -> Result<ExitCode> {
     let mut arguments = env::args().skip(1).peekable();
-    if arguments.peek().is_some_and(|first| first == bare::COMMAND) {
-        bare::run(arguments.skip(1))?;
-        return Ok(ExitCode::SUCCESS);
+    // The binary is also what it needs beside itself.
+    let helper = arguments.peek().cloned().unwrap_or_default();
+    let ran = match helper.as_str() {
+        bare::COMMAND => Some(bare::run(arguments.by_ref().skip(1))),
+        hold::COMMAND => Some(hold::run(arguments.by_ref().skip(1))),
+        // As a part's name it comes after `--program`.
+        engine::COMMAND => Some(engine::run()),
+        _ => None,
+    };
+    if let Some(ran) = ran {
+        return ran.map(|()| ExitCode::SUCCESS);
     }
     let mut program = None;
     let mut parts = Vec::new();

@@ -45,3 +45,17 @@ pub(crate) fn raise_open_files() -> Result<()> {
     }
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot raise the limit of open files") }
 }
+
+/// Time on CPUs of all children that have ended and were waited for.
+pub(crate) fn children_time() -> Result<Duration> {
+    // SAFETY: all zero is a valid value, which the kernel fills.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a writable structure.
+    if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) } != 0 {
+        return Err(io::Error::last_os_error()).context("getrusage");
+    }
+    let time = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_micros(time.tv_usec.unsigned_abs())
+    };
+    Ok(time(usage.ru_utime) + time(usage.ru_stime))
+}

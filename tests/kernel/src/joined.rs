@@ -14,7 +14,7 @@ use storewatch::{
 use storewatch_core::{
     judge::Judge,
     snapshot::{PodView, Snapshot},
-    table::ConnectionView,
+    table::{ConnectionView, Table, TableQuery},
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -94,9 +94,14 @@ state_file: ''
         self.snapshot().pods.into_iter().find(|pod| &*pod.record.pod.name == name)
     }
 
+    /// All connections of judged pods, and the sockets of nobody.
+    pub fn table(&self) -> Table {
+        self.judge.table(&TableQuery::default())
+    }
+
     /// The connections of the pod of that name.
     pub fn connections(&self, name: &str) -> Vec<ConnectionView> {
-        self.judge.connections().into_iter().filter(|connection| &*connection.pod.name == name).collect()
+        self.table().connections.into_iter().filter(|connection| &*connection.pod.name == name).collect()
     }
 
     /// Those of them that live.
@@ -109,14 +114,22 @@ state_file: ''
     /// # Errors
     /// When [`SOON`] passes, or a source ends.
     pub async fn until(&mut self, what: &str, enough: impl Fn(&Self) -> bool) -> Result<()> {
-        let deadline = Instant::now() + patience(SOON);
+        self.until_in(SOON, what, enough).await
+    }
+
+    /// The same with another limit.
+    ///
+    /// # Errors
+    /// When the limit passes, or a source ends.
+    pub async fn until_in(&mut self, limit: Duration, what: &str, enough: impl Fn(&Self) -> bool) -> Result<()> {
+        let deadline = Instant::now() + patience(limit);
         while !enough(self) {
             ensure!(!self.tasks.iter().any(JoinHandle::is_finished), "a source has ended while waiting for {what}");
             if Instant::now() > deadline {
                 let snapshot = self.snapshot();
                 bail!(
                     "no {what} in time; connections {:#?}; sources {:?}; pods {:#?}; unattributed {:?}",
-                    self.judge.connections(),
+                    self.table().connections,
                     snapshot.sources,
                     snapshot.pods,
                     snapshot.unattributed

@@ -77,8 +77,24 @@ impl Actor {
     /// # Errors
     /// When it has ended or answers nonsense.
     pub fn tell(&mut self, command: &str) -> Result<std::result::Result<String, i32>> {
+        self.give(command)?;
+        self.answer(command)
+    }
+
+    /// Gives one command and does not wait for its answer.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn give(&mut self, command: &str) -> Result<()> {
         writeln!(self.stdin, "{command}")?;
-        self.stdin.flush()?;
+        Ok(self.stdin.flush()?)
+    }
+
+    /// Waits for the answer to what was given last.
+    ///
+    /// # Errors
+    /// When it has ended or answers nonsense.
+    pub fn answer(&mut self, command: &str) -> Result<std::result::Result<String, i32>> {
         let mut line = String::new();
         self.stdout.read_line(&mut line)?;
         match line.trim().split_once(' ').unwrap_or((line.trim(), "")) {

@@ -44,6 +44,27 @@ impl Tally {
     }
 }
 
+impl Tally {
+    /// With ends that were seen only when the socket was destroyed counted among the other ends, at most `missed` of them:
+    /// the kernel does not run a program that it interrupted on the same CPU, so how these ended is not known.
+    #[must_use]
+    pub fn explained(mut self, missed: u64) -> Self {
+        let unknown = self.endings.remove(&ConnectionOutcome::Unknown).unwrap_or(0);
+        let moved = unknown.min(missed);
+        match self.endings.values_mut().max() {
+            Some(most) => {
+                *most += moved;
+                if unknown > moved {
+                    self.endings.insert(ConnectionOutcome::Unknown, unknown - moved);
+                }
+            }
+            None if unknown > 0 => drop(self.endings.insert(ConnectionOutcome::Unknown, unknown)),
+            None => {}
+        }
+        self
+    }
+}
+
 impl fmt::Display for Tally {
     /// For example `begun 2, established 1, attempt refused 1, end peer_closed 1, reset received 1, retransmitted`. How often a
     /// segment was sent again is a matter of time, so only that it happened is said.

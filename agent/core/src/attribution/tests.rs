@@ -1,5 +1,8 @@
 use super::*;
-use crate::id::{ClusterId, PodRef};
+use crate::{
+    id::{ClusterId, PodRef},
+    pod::Manager,
+};
 
 fn pod(uid: &str) -> PodRecord {
     PodRecord {
@@ -13,6 +16,7 @@ fn pod(uid: &str) -> PodRecord {
         netns: None,
         pids: Vec::new(),
         wiring: None,
+        manager: Manager::Unknown,
     }
 }
 

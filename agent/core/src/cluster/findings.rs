@@ -3,13 +3,15 @@
 use super::{Cluster, REUSE_MEMORY, SILENT};
 use crate::{
     event::{Event, EventKind, EventLog},
-    findings::NodeWord,
+    findings::{NodeWord, plural},
     id::TargetKey,
     ownership::OwnerChange,
     policy::VerdictPolicy,
-    time::MonoTime,
-    verdict::{Finding, FindingCode, Remedy, Severity},
+    remedy::{self, Case},
+    time::{MonoTime, short},
+    verdict::{Facts, Finding, FindingCode, Severity},
 };
+use std::{cell::LazyCell, net::SocketAddr};
 
 impl Cluster {
     /// What this node's own calls say about a target.
@@ -19,11 +21,29 @@ impl Cluster {
                 TargetKey::Pd(position) => self.pd.peer_reachable(position),
                 TargetKey::Store(_) | TargetKey::Static(_) => None,
             };
-            return NodeWord { answers: reachable == Some(true), down: reachable == Some(false), hung: false };
+            let (answers, down) = (reachable == Some(true), reachable == Some(false));
+            return NodeWord { answers, down, ..NodeWord::default() };
         };
         let silent = store.silent >= SILENT;
         let hung = silent && store.hung();
-        NodeWord { answers: store.answering == Some(true), hung, down: silent && !hung && store.unreachable() }
+        NodeWord {
+            answers: store.answering == Some(true),
+            hung,
+            down: silent && !hung && store.unreachable(),
+            silent: store.silent,
+            outcome: store.last_ping.as_ref().map(|ping| ping.outcome.as_str()),
+            answer: store.answer,
+        }
+    }
+
+    /// Where a target is at present: where it answered last, else where a source claims it.
+    pub(crate) fn present_address(&self, target: TargetKey) -> Option<SocketAddr> {
+        let answered = self.stores.get(&target).and_then(|store| store.answer).map(|answer| answer.remote);
+        let owned = |address: &SocketAddr| self.ownership.tenure(target, *address).is_some_and(|t| t.ended.is_none());
+        answered.filter(owned).or_else(|| {
+            let claimed = self.ownership.of(target).filter(|(_, tenure)| tenure.claimed());
+            claimed.max_by_key(|(_, tenure)| tenure.from).map(|(address, _)| address)
+        })
     }
 
     pub(super) fn tell_owners(&mut self, log: &mut EventLog) {
@@ -55,63 +75,63 @@ impl Cluster {
         let mut all = Vec::new();
         for (key, store) in &self.stores {
             let word = self.node_word(*key);
-            let label = key.to_string();
-            let finding = |code, message: String, evidence: String, now_: &str, prevent: &str| Finding {
-                code,
-                mode: None,
-                target: label.clone(),
-                since: store.silent_since.unwrap_or(now),
-                confirms_at: None,
-                message,
-                evidence,
-                remedy: Remedy { now: now_.into(), prevent: prevent.into() },
-                severity: Severity::Warning,
-                carried: false,
+            // Asked at every judgement, and of a hundred Stores few stand out.
+            let named = LazyCell::new(|| self.named(*key));
+            let finding = |code, message: String, evidence: String, facts: Facts| {
+                let case = Case { pod: None, target: Some(&named), mode: None, facts: &facts };
+                Finding {
+                    remedy: remedy::remedy(code, &case),
+                    code,
+                    mode: None,
+                    target: key.to_string(),
+                    since: store.silent_since.unwrap_or(now),
+                    confirms_at: None,
+                    message,
+                    evidence,
+                    facts,
+                    severity: Severity::Warning,
+                    carried: false,
+                }
             };
-            let outcome = store.last_ping.as_ref().map_or("none", |ping| ping.outcome.as_str());
-            let evidence = format!("{} pings in a row: {outcome}", store.silent);
+            let silent = |words: &str| {
+                let last = store.answer.map_or_else(
+                    || "it never answered this agent".into(),
+                    |answer| format!("it answered last {} ago", short(now.since(answer.at))),
+                );
+                let outcome = word.outcome.unwrap_or("none");
+                format!("{} in a row {words} ({outcome}); {last}", plural(store.silent.into(), "ping"))
+            };
+            let facts = || Facts { present: self.present_address(*key), ..Facts::default() };
             if word.down && store.expected() && store.silent >= policy.failure_threshold {
-                all.push(finding(
-                    FindingCode::StoreDown,
-                    format!("{label} does not answer this node"),
-                    evidence,
-                    "look at the store's pod and node",
-                    "keep at least three replicas of each partition",
-                ));
+                let message = format!("{} does not answer this node", named.name);
+                all.push(finding(FindingCode::StoreDown, message, silent("without an answer"), facts()));
             } else if word.hung && store.silent >= policy.failure_threshold {
-                all.push(finding(
-                    FindingCode::StoreHung,
-                    format!("{label} accepts connections and answers nothing"),
-                    evidence,
-                    "look at the store's process: a long garbage collection, frozen, or all threads busy",
-                    "a liveness probe on the store's own gRPC port",
-                ));
+                let message = format!("{} accepts connections and answers nothing", named.name);
+                let evidence = silent("connected and ran into the time-out");
+                all.push(finding(FindingCode::StoreHung, message, evidence, facts()));
             }
             for (address, tenure) in self.ownership.of(*key) {
                 let other = self.ownership.present_owner(address).filter(|other| other != key);
                 let recent = tenure.ended.is_none_or(|ended| now.since(ended) <= REUSE_MEMORY);
                 let shown = other.filter(|_| recent);
                 let seen = |other: TargetKey| self.ownership.tenure(other, address).and_then(|t| t.identity.clone());
-                if let Some((other, (_, at))) = shown.and_then(|other| Some((other, seen(other)?))) {
+                if let Some((other, (name, at))) = shown.and_then(|other| Some((other, seen(other)?))) {
+                    let facts = Facts { address: Some(address), left_at: tenure.ended, ..Facts::default() };
+                    let message = format!(
+                        "{address} was that of {} and is that of {} now",
+                        named.lasting,
+                        self.named(other).lasting
+                    );
+                    let evidence = format!("the process there named itself {name} {} ago", short(now.since(at)));
+                    let told = finding(FindingCode::IpReused, message, evidence, facts);
                     for target in [*key, other] {
-                        all.push(Finding {
-                            target: target.to_string(),
-                            since: at,
-                            severity: Severity::Warning,
-                            ..finding(
-                                FindingCode::IpReused,
-                                format!("{address} was {label}'s and is {other}'s now"),
-                                format!("the process there names itself as {other}"),
-                                "nothing here; a client that still dials it for the old store reaches the wrong one",
-                                "a finite DNS cache in the servers (-Dsun.net.inetaddr.ttl=30 in JAVA_OPTS)",
-                            )
-                        });
+                        all.push(Finding { target: target.to_string(), since: at, ..told.clone() });
                     }
                 }
             }
         }
         // PD's streaks know since when; what is published comes from them.
-        let mut of_pd = self.pd.view().findings;
+        let mut of_pd = self.pd.findings();
         for turn in self.book.settle(&mut all).into_iter().chain(self.pd_book.settle(&mut of_pd)) {
             log.mention(turn.event(now).cluster(self.id));
         }

@@ -65,6 +65,7 @@ impl Cluster {
                 .map(|(key, store)| StoreView {
                     target: TargetId { cluster: self.id, key: *key },
                     address: store.address.clone(),
+                    name: self.named(*key).name,
                     reported: store.reported,
                     expected: store.expected(),
                     answering: store.answering,

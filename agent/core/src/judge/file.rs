@@ -177,6 +177,10 @@ impl Judge {
         }
         if let Some(container) = pod.container(container, foreign, event.at, Some(cluster)) {
             container.last_evidence = container.last_evidence.max(Some(event.at));
+            // Of all changes only this one is certain to happen in a call of the process.
+            if let (ConnectionChange::Begun, Some(pid)) = (event.what, event.owner.pid) {
+                self.processes_changed |= container.dialers.saw(pid, event.remote, event.at);
+            }
             if let Some(noted) = container.sockets.event(event) {
                 container.note(noted);
             }
@@ -205,6 +209,9 @@ impl Judge {
             let cluster = self.clusters.get(usize::from(pod.record.cluster.0));
             if let Some(container) = pod.container(container, foreign, sample.at, cluster) {
                 container.sockets.sample(socket, sample.at, sample.ended);
+                if let Some(pid) = socket.owner.pid {
+                    self.processes_changed |= container.dialers.saw(pid, socket.remote, sample.at);
+                }
             }
         }
         for pod in self.pods.values_mut() {

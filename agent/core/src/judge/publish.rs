@@ -6,10 +6,11 @@ use crate::{
     id::PodUid,
     pod::Wiring,
     pods::Pod,
+    remedy::{self, Case},
     snapshot::{ClusterView, Dropped, PodView, Snapshot},
     source::{SourceName, SourceState},
-    time::MonoTime,
-    verdict::{Finding, FindingCode, Reason, Remedy, Severity, StaleMode},
+    time::{MonoTime, short},
+    verdict::{Facts, Finding, FindingCode, Reason, Severity, StaleMode},
 };
 use std::net::IpAddr;
 
@@ -187,6 +188,8 @@ impl Judge {
 
     pub(super) fn kernel_lost(&self, now: MonoTime) -> Option<Finding> {
         let (since, last, lost, counters) = self.kernel_loss?;
+        let facts = Facts::default();
+        let case = Case { pod: None, target: None, mode: None, facts: &facts };
         (now.since(last) <= self.settings.policy.window).then(|| Finding {
             code: FindingCode::KernelEventsLost,
             mode: None,
@@ -198,11 +201,9 @@ impl Judge {
             } else {
                 "details of connections were dropped; counts are exact".into()
             },
-            evidence: format!("{lost} lost"),
-            remedy: Remedy {
-                now: "nothing, if it was a short storm".into(),
-                prevent: "fewer clients on the watched ports of this node".into(),
-            },
+            evidence: format!("{lost} lost, the last {} ago", short(now.since(last))),
+            facts,
+            remedy: remedy::remedy(FindingCode::KernelEventsLost, &case),
             severity: if counters { Severity::Warning } else { Severity::Info },
             carried: false,
         })

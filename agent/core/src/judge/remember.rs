@@ -40,6 +40,7 @@ impl Judge {
             }
         }
         self.dirty = true;
+        self.processes_changed = true;
     }
 }
 
@@ -50,6 +51,11 @@ impl ContainerMemory {
             first_seen: container.first_seen,
             stale: container.stale.iter().map(|((target, at), entry)| (*target, *at, entry.clone())).collect(),
             baselines: container.baselines.iter().map(|((target, at), reading)| (*target, *at, *reading)).collect(),
+            dialers: container
+                .dialers
+                .all()
+                .map(|(pid, dialer)| (pid, dialer.last, dialer.addresses.iter().copied().collect()))
+                .collect(),
         }
     }
 }

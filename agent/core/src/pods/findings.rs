@@ -5,12 +5,13 @@ use crate::{
     classify,
     cluster::Cluster,
     container::count_since,
-    findings::TargetFacts,
+    findings::{Draft, Said, TargetFacts},
     id::{Role, TargetKey},
     ownership::Owner,
     policy::StaleTransportAction,
     stale::{self},
-    verdict::{FindingCode, Reason, Remedy, Severity},
+    time::short,
+    verdict::{Facts, FindingCode, Reason, Severity},
 };
 use std::collections::BTreeMap;
 
@@ -36,7 +37,10 @@ impl Pod {
                 confirmed = first.map(|at| (at, fact.carried())).or(confirmed);
             }
             if fact.tells() {
-                out.findings.push(fact.finding(&draft, policy));
+                let (target, named) = (fact.target, cluster.named(fact.target));
+                let (word, present) = (cluster.node_word(target), cluster.present_address(target));
+                let draft = Draft { client: fact.client(), ..draft };
+                out.findings.push(fact.finding(&draft, policy, &named, &word, present));
             }
         }
         if let Some((since, carried)) = confirmed.filter(|_| policy.stale_transport == StaleTransportAction::NotReady) {
@@ -70,39 +74,54 @@ impl Pod {
                     && cluster.resolved()
                     && cluster.is_store_port(address.port())
                 {
-                    out.findings.push(draft.finding(
+                    let answers = count_since(&remote.answers, before, |()| true);
+                    let last = remote.last_begun.max(remote.failed.back().map(|(at, _, _)| *at));
+                    let ago =
+                        last.map_or_else(String::new, |at| format!(", the last {} ago", short(world.now.since(at))));
+                    let facts = Facts {
+                        address: Some(*address),
+                        attempts: Some(failed.saturating_add(answers)),
+                        answers: Some(answers),
+                        last_attempt: last,
+                        ..Facts::default()
+                    };
+                    let said = Said::new(
                         FindingCode::UnknownStoreAddress,
-                        "",
                         Severity::Warning,
                         format!("this pod dials {address}, which no source claims and where nothing answers"),
-                        format!("{failed} failed attempts within {} s", 2 * world.policy.window.as_secs()),
-                        Remedy {
-                            now: format!("if a store had this address once: {}", draft.restart()),
-                            prevent: "-Dsun.net.inetaddr.ttl=30 in JAVA_OPTS; under a security manager Java 11 caches DNS \
-                                      answers for ever"
-                                .into(),
-                        },
-                    ));
+                        format!(
+                            "{failed} failed attempts within {}{ago}; this agent may be younger than the address's end",
+                            short(2 * world.policy.window)
+                        ),
+                    );
+                    out.findings.push(draft.finding(None, said.facts(facts)));
                 }
             }
             for socket in container.sockets.live().filter(|socket| cluster.ownership.is_contested(socket.remote)) {
                 let former = cluster.ownership.owner(socket.remote, socket.origin());
                 if let (Owner::Former(target), Some(owner)) = (former, cluster.ownership.present_owner(socket.remote)) {
-                    out.findings.push(draft.finding(
+                    let named = cluster.named(target);
+                    let facts = Facts {
+                        address: Some(socket.remote),
+                        left_at: cluster.ownership.tenure(target, socket.remote).and_then(|tenure| tenure.ended),
+                        present: cluster.present_address(target),
+                        ..Facts::default()
+                    };
+                    let said = Said::new(
                         FindingCode::IpReused,
-                        &target.to_string(),
                         Severity::Warning,
                         format!(
-                            "a connection to {} was begun when it was {target}'s; it is {owner}'s now",
-                            socket.remote
+                            "a connection to {} was begun when it was that of {}; it is that of {} now",
+                            socket.remote,
+                            named.lasting,
+                            cluster.named(owner).lasting
                         ),
-                        "the connection is older than the change".into(),
-                        Remedy {
-                            now: draft.restart(),
-                            prevent:
-                                "a finite DNS cache (-Dsun.net.inetaddr.ttl=30 in JAVA_OPTS) and keep-alive".into(),
-                        },
-                    ));
+                        format!(
+                            "begun {} ago, before the address changed hands",
+                            short(world.now.since(socket.origin()))
+                        ),
+                    );
+                    out.findings.push(draft.finding(Some((target, &named)), said.facts(facts)));
                 }
             }
         }
@@ -118,21 +137,22 @@ impl Pod {
             }
         }
         for (target, facts) in &facts {
-            out.findings.extend(facts.findings(&draft, *target, cluster.node_word(*target), now));
+            out.findings.extend(facts.findings(&draft, *target, cluster));
         }
         if !self.proxied.is_empty() {
-            out.findings.push(draft.finding(
+            let addresses = match self.proxied.len() {
+                1 => "one address is".into(),
+                several => format!("{several} addresses are"),
+            };
+            let said = Said::new(
                 FindingCode::AttemptsNotObservable,
-                "",
                 Severity::Info,
-                "a proxy in this pod answers for the stores: what the application sees is not what the network does".into(),
-                format!("{} addresses are dialled by two containers of the pod", self.proxied.len()),
-                Remedy {
-                    now: "nothing; verdicts rest on the node's own pings".into(),
-                    prevent: "exclude the stores' port from the proxy's redirection".into(),
-                },
-            ));
+                "a proxy in this pod answers for the stores: what the application sees is not what the network does"
+                    .into(),
+                format!("{addresses} dialled by two containers of the pod"),
+            );
+            out.findings.push(draft.finding(None, said));
         }
-        out.findings.extend(cluster.pd.view().findings);
+        out.findings.extend(cluster.pd.findings());
     }
 }

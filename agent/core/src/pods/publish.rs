@@ -5,11 +5,13 @@ use crate::{
     cluster::Cluster,
     connection::TcpState,
     container::Container,
+    dialers,
     id::TargetKey,
     memory::{ContainerMemory, PodMemory, VerdictMemory},
     ownership::Owner,
     pod::PodRecord,
-    snapshot::{Connections, PodTargetView, PodView},
+    remedy,
+    snapshot::{Connections, PodTargetView, PodView, ProcessView},
     sockets::Socket,
     stale::StaleEntry,
     table::{ConnectionFilter, ConnectionView, Via},
@@ -22,6 +24,14 @@ use std::{
     net::SocketAddr,
     sync::Arc,
 };
+
+/// When something was seen last between a pod and a target.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    attempt: Option<MonoTime>,
+    answer: Option<MonoTime>,
+    received: Option<MonoTime>,
+}
 
 impl Pod {
     /// What is published about it.
@@ -46,16 +56,30 @@ impl Pod {
                 Owner::Unknown => connections.unknown += 1,
             }
         }
+        let times = self.times(cluster);
         let keys: BTreeSet<_> = self.counters.keys().chain(held.keys()).copied().collect();
         let none = TargetCounters::default();
+        let stores = || cluster.stores.keys().map(|key| cluster.named(*key)).collect();
+        let code = remedy::behind(self.verdict.reason);
+        let behind = code.and_then(|code| self.findings.iter().find(|finding| finding.code == code));
+        let client = dialers::best(self.containers.values().filter_map(|container| container.dialers.client()));
         PodView {
             record: Arc::clone(&self.record),
             verdict: self.verdict.clone(),
             findings: self.findings.clone(),
             evidence_at: self.evidence_at,
+            remedy: behind
+                .map(|finding| finding.remedy.clone())
+                .or_else(|| remedy::advice(self.verdict.reason, (&self.record, client), stores, || cluster.named_pd())),
+            guard: self.guard,
+            processes: self
+                .dialers()
+                .map(|(pid, dialer)| ProcessView { pid, started: dialer.started, command: dialer.command })
+                .collect(),
             targets: keys
                 .into_iter()
                 .map(|target| {
+                    let Times { attempt, answer, received } = times.get(&target).copied().unwrap_or_default();
                     let counters = self.counters.get(&target).unwrap_or(&none);
                     PodTargetView {
                         target,
@@ -66,11 +90,29 @@ impl Pod {
                         retransmits: counters.retransmits,
                         connections: held.get(&target).copied().unwrap_or_default(),
                         connect_duration: counters.connect_duration,
+                        last_attempt: attempt,
+                        last_answer: answer,
+                        received,
                     }
                 })
                 .collect(),
             transitions: self.transitions.iter().map(|(reason, count)| (*reason, *count)).collect(),
         }
+    }
+
+    /// When something was seen last, per target.
+    fn times(&self, cluster: &Cluster) -> BTreeMap<Option<TargetKey>, Times> {
+        let mut all: BTreeMap<_, Times> = BTreeMap::new();
+        for (address, remote) in self.containers.values().flat_map(|container| &container.remotes) {
+            let owner = cluster.ownership.owner(*address, remote.last_activity.unwrap_or_default());
+            let times = all.entry(owner.target()).or_default();
+            times.attempt = times.attempt.max(remote.last_begun);
+            times.answer = times.answer.max(remote.last_established);
+            if matches!(owner, Owner::Current(_)) {
+                times.received = times.received.max(remote.received.latest);
+            }
+        }
+        all
     }
 
     /// Its connections that `filter` admits: live ones by remote address, then those that ended lately, the last first.
@@ -171,8 +213,13 @@ impl Pod {
         }
         // A window without an attempt is one that somebody watched.
         pod.reach = reach.map(|latch| ReachLatch { last_activity: now, carried: true, ..latch });
-        for ContainerMemory { key, first_seen, stale, baselines } in containers.into_iter().take(MAX_CONTAINERS) {
+        for ContainerMemory { key, first_seen, stale, baselines, dialers } in
+            containers.into_iter().take(MAX_CONTAINERS)
+        {
             let mut container = Container::new(first_seen, false);
+            for (pid, last, addresses) in dialers {
+                container.dialers.restore(pid, last, addresses);
+            }
             let carried = stale
                 .into_iter()
                 .map(|(target, address, entry)| ((target, address), StaleEntry { carried: true, ..entry }));

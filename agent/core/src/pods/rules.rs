@@ -5,12 +5,13 @@ use crate::{
     cluster::Cluster,
     connection::TcpState,
     container::{STUCK_AFTER, STUCK_AGAIN},
-    findings::Draft,
+    dialers,
+    findings::{Draft, Said},
     id::Role,
     rounds::RoundState,
     sockets::{Received, Socket},
-    time::MonoTime,
-    verdict::{FindingCode, Reason, Remedy, Severity, Status},
+    time::{MonoTime, short},
+    verdict::{FindingCode, Reason, Severity, Status},
 };
 use std::collections::BTreeSet;
 
@@ -102,18 +103,20 @@ impl Pod {
         let recent = received.latest.is_some_and(|at| now.since(at) <= 2 * policy.inventory_interval);
         let since_the_first_failure = received.earliest.is_some_and(|at| Some(at) >= cluster.rounds.first_failed);
         if recent && since_the_first_failure {
-            let draft = self.draft(world);
-            out.findings.push(draft.finding(
+            let ago = |at: Option<MonoTime>| {
+                at.map_or_else(|| "at an unknown time".into(), |at| format!("{} ago", short(now.since(at))))
+            };
+            let said = Said::new(
                 FindingCode::AgentCannotReachStores,
-                "",
                 Severity::Warning,
                 "this pod exchanges data with a store, but no store answers this node's own pings".into(),
-                "data arrived since the first round without an answer".into(),
-                Remedy {
-                    now: "let the agent reach the stores: a network policy or a firewall may select it".into(),
-                    prevent: "allow the agent's node address on the stores' port".into(),
-                },
-            ));
+                format!(
+                    "data last arrived {}; the first round without an answer began {}",
+                    ago(received.latest),
+                    ago(cluster.rounds.first_failed)
+                ),
+            );
+            out.findings.push(self.draft(world).finding(None, said));
             return Reason::PassiveOnly;
         }
         if let RoundState::Failing { began, ended } = cluster.rounds.state
@@ -213,6 +216,7 @@ impl Pod {
     }
 
     pub(super) fn draft(&self, world: &World<'_>) -> Draft<'_> {
-        Draft { record: &self.record, now: world.now, window: world.policy.window }
+        let clients = self.containers.values().filter_map(|container| container.dialers.client());
+        Draft { record: &self.record, client: dialers::best(clients), now: world.now, window: world.policy.window }
     }
 }

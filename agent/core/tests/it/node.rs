@@ -26,6 +26,7 @@ use storewatch_core::{
 
 mod pings;
 mod pods;
+mod processes;
 mod report;
 mod words;
 
@@ -58,6 +59,7 @@ enum Name {
 enum Pd {
     Up(Vec<ListedStore>),
     Down,
+    Nameless,
     NoLeader,
     Refused,
 }
@@ -74,6 +76,7 @@ enum Event {
     Reading,
     Sample { repeat: bool },
     Client(String),
+    Look { repeat: bool },
     DialEnds { id: u64, evidence: KernelEvidence },
     Wake,
 }
@@ -82,6 +85,7 @@ enum Event {
 struct Connection {
     id: u64,
     cgroup: u64,
+    pid: Option<u32>,
     local: SocketAddr,
     remote: SocketAddr,
     begun: MonoTime,
@@ -127,6 +131,11 @@ pub(crate) struct Node {
     connections: BTreeMap<u64, Connection>,
     handles: BTreeMap<String, u64>,
     clients: BTreeMap<String, Client>,
+    processes: BTreeMap<u32, processes::Process>,
+    /// Which process of a container dials.
+    running: BTreeMap<u64, u32>,
+    /// Processes that the judge asked about.
+    asked: Vec<u32>,
     counts: Vec<AttemptCount>,
     latest: HashMap<(u64, SocketAddr, Counted), MonoTime>,
     /// Something was observed since the last judgement.
@@ -175,6 +184,9 @@ impl Node {
             connections: BTreeMap::new(),
             handles: BTreeMap::new(),
             clients: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            running: BTreeMap::new(),
+            asked: Vec::new(),
             counts: Vec::new(),
             latest: HashMap::new(),
             touched: true,
@@ -199,6 +211,7 @@ impl Node {
         node.schedule(start, Event::Dns);
         node.schedule(start + READING, Event::Reading);
         node.schedule(start, Event::Sample { repeat: true });
+        node.schedule(start, Event::Look { repeat: true });
         while let Some(((at, _), event)) = node.queue.pop_first() {
             node.now = node.now.max(at);
             if let Event::Step(index) = event
@@ -255,6 +268,10 @@ impl Node {
                 }
                 Request::Inventory => {
                     self.schedule(self.now + Duration::from_millis(5), Event::Sample { repeat: false })
+                }
+                Request::Processes(pids) => {
+                    self.asked = pids;
+                    self.schedule(self.now + Duration::from_millis(2), Event::Look { repeat: false });
                 }
                 Request::PodsPresent { .. } | Request::Ports(_) | Request::Selected { .. } => {}
             }
@@ -331,6 +348,12 @@ impl Node {
                     self.schedule(self.now + interval, Event::Sample { repeat });
                 }
             }
+            Event::Look { repeat } => {
+                self.look();
+                if repeat {
+                    self.schedule(self.now + processes::LOOK, Event::Look { repeat });
+                }
+            }
             Event::Client(name) => self.client(&name),
             Event::DialEnds { id, evidence } => self.dial_ends(id, evidence),
             Event::Wake => {}
@@ -350,6 +373,7 @@ impl Node {
             "pd" => {
                 self.pd = match step.word(1) {
                     "down" => Pd::Down,
+                    "nameless" => Pd::Nameless,
                     "noleader" => Pd::NoLeader,
                     "refused" => Pd::Refused,
                     "empty" => Pd::Up(Vec::new()),
@@ -438,6 +462,12 @@ impl Node {
                 self.connections.retain(|_, connection| connection.cgroup != cgroup);
                 self.clients.retain(|_, client| client.cgroup != cgroup);
             }
+            "process" => self.process_begins(step),
+            "as" => {
+                self.running.insert(step.number(1), u32::try_from(step.number(2)).unwrap());
+            }
+            "ends" => self.process_ends(u32::try_from(step.number(1)).unwrap()),
+            "words" => self.words(step.word(1)),
             "source" => {
                 let name = SourceName::ALL.into_iter().find(|name| name.as_str() == step.word(1)).unwrap();
                 let states = [SourceState::Active, SourceState::Degraded, SourceState::Absent];

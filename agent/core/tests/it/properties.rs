@@ -21,7 +21,8 @@ use storewatch_core::{
     judge::{Judge, MAX_PODS},
     observation::Observation,
     ping::{NameFailure, NameReport, PdReport, PeerReport, Phases, Ping, PingOutcome, Purpose, RoundEnded},
-    pod::{PodRecord, Workload},
+    pod::{Manager, PodRecord, Workload},
+    process::{CommandLine, FlagValue, ProcessReport, ProcessState},
     snapshot::Snapshot,
     source::{Loss, SourceName, SourceReport, SourceState},
     table::TableQuery,
@@ -50,6 +51,7 @@ fn record(number: u64) -> Arc<PodRecord> {
         netns: Some(NetnsId(u32::try_from(number % 7).unwrap())),
         pids: vec![1],
         wiring: None,
+        manager: Manager::Unknown,
     })
 }
 
@@ -164,6 +166,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
                 alive,
                 health_serving: Some(serving),
                 auth_refused: refused,
+                unresolved: serving,
                 error: Some("no".into()),
             };
             Observation::Pd(PdReport { cluster: ClusterId(0), started: ended, ended, peers: vec![peer], list })
@@ -261,11 +264,29 @@ fn any_observation() -> impl Strategy<Value = Observation> {
             let state = [SourceState::Active, SourceState::Degraded, SourceState::Absent][usize::from(state)];
             Observation::Source(SourceReport { source, at, state, detail: "".into() })
         });
+    let state = prop_oneof![
+        2 => Just(ProcessState::Ended),
+        3 => (at.clone(), proptest::option::of((any::<[bool; 4]>(), any::<Option<i64>>()))).prop_map(
+            |(started, line)| {
+                let command = line.map(|([java, whole, security_manager, more_elsewhere], ttl)| CommandLine {
+                    java,
+                    whole,
+                    dns_ttl: ttl.map(FlagValue::Number),
+                    cache_ttl: ttl.map(|_| FlagValue::Other),
+                    security_manager,
+                    more_elsewhere,
+                });
+                ProcessState::Alive { started, command }
+            }
+        ),
+    ];
+    let process = (0u32..3, at.clone(), state).prop_map(|(pid, at, state)| ProcessReport { pid, at, state });
+    let processes = vec(process, 0..4).prop_map(Observation::Processes);
     let loss = (at, any::<u64>(), any::<bool>())
         .prop_map(|(at, lost, counters)| Observation::Loss(Loss { source: SourceName::Kernel, at, lost, counters }));
     prop_oneof![
         4 => ping, 2 => round, 1 => pd, 1 => name, 1 => pods, 4 => attempts, 4 => connection, 3 => inventory, 1 => source,
-        1 => loss,
+        1 => loss, 2 => processes,
     ]
 }
 

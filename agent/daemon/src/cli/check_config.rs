@@ -14,7 +14,7 @@ fn read(args: &ConfigArgs) -> Result<Config, Mistakes> {
     config::load(&args.config, &Surroundings::of_process(args.sets.clone()))
 }
 
-fn complaint(mistakes: &Mistakes) -> Failure {
+pub(super) fn complaint(mistakes: &Mistakes) -> Failure {
     let mut lines: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
     if mistakes.count() > 1 {
         lines.push(format!("storewatch: {} mistakes in the configuration", mistakes.count()));

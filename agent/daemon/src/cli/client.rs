@@ -70,7 +70,17 @@ pub(super) async fn ask<T: DeserializeOwned>(
     path: &str,
     budget: Duration,
 ) -> Result<Said<T>, Failure> {
-    let Answer { status, headers, body } = get(agent, path, budget).await?;
+    let answer = get(agent, path, budget).await?;
+    read_json(agent, path, answer)
+}
+
+/// Reads the JSON of a good answer to `path`.
+pub(super) fn read_json<T: DeserializeOwned>(
+    agent: &AgentAddress,
+    path: &str,
+    answer: Answer,
+) -> Result<Said<T>, Failure> {
+    let Answer { status, headers, body } = answer;
     if status != StatusCode::OK {
         return Err(refused(agent, path, status, &body));
     }

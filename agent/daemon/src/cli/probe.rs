@@ -54,14 +54,19 @@ pub(super) async fn ask(agent: Option<&str>, output: Output, args: &ProbeArgs) -
     }
 }
 
+/// Namespace and name in `NAMESPACE/POD`.
+pub(super) fn name_of_pod(text: &str) -> Result<(String, String), Failure> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err(Failure::wrong(format!("{text:?} is no pod; write NAMESPACE/POD"))),
+    }
+}
+
 fn subject(args: &ProbeArgs) -> Result<Subject, Failure> {
     if let Some(pod) = &args.pod {
-        return match pod.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok(Subject::Pod { namespace: namespace.to_owned(), name: name.to_owned() })
-            }
-            _ => Err(Failure::wrong(format!("{pod:?} is no pod; write NAMESPACE/POD"))),
-        };
+        return name_of_pod(pod).map(|(namespace, name)| Subject::Pod { namespace, name });
     }
     if args.own {
         return Ok(Subject::Own);

@@ -2,6 +2,8 @@
 
 use std::{io::IsTerminal, time::Duration};
 
+pub(super) use storewatch_core::time::short as human;
+
 /// What a cell means; shown by colour where there is any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
@@ -94,18 +96,6 @@ pub(super) fn line(cells: &[Cell], widths: &[usize], style: Style) -> String {
     }
     text.push('\n');
     text
-}
-
-/// `340ms`, `12s`, `4m52s`, `3h07m`, `2d04h`.
-pub(super) fn human(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0 => format!("{}ms", duration.as_millis()),
-        1..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
-        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
-    }
 }
 
 /// Milliseconds as the agent gives them.

@@ -75,6 +75,9 @@ pub(super) struct Store {
     #[serde(default)]
     pub(super) cluster: Option<String>,
     pub(super) label: String,
+    /// What people call it.
+    #[serde(default)]
+    pub(super) name: Option<String>,
     pub(super) address: String,
     #[serde(default)]
     pub(super) reported_state: Option<String>,

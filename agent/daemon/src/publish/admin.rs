@@ -10,6 +10,7 @@ use super::{
     Publication,
     dto::{
         Clocks,
+        detail::PodDetailDto,
         pod::PodDto,
         snapshot::SnapshotDto,
         source::SourceDto,
@@ -149,7 +150,9 @@ async fn pod(
         let doubt = if snapshot.pods_fresh { "" } else { ", but the pod inventory is not up to date" };
         Problem::not_found(format!("no pod {} is watched on this node{doubt}", quote(&format!("{namespace}/{name}"))))
     })?;
-    Ok(ok(&PodDto::new(&snapshot, pod, &clocks(&publication))))
+    let cluster = snapshot.clusters.iter().find(|cluster| cluster.id == pod.record.cluster);
+    let node = cluster.and_then(|cluster| readiness::cluster(&snapshot, &cluster.name));
+    Ok(ok(&PodDetailDto::new(&snapshot, pod, node.as_ref(), &clocks(&publication))))
 }
 
 async fn all_stores(State(publication): State<Publication>, pairs: Pairs) -> Result<Response, Problem> {

@@ -1,6 +1,7 @@
 //! The JSON shapes of the public interface, converted from the core by hand so that a change there cannot slip out.
 
 pub(crate) mod connection;
+pub(crate) mod detail;
 pub(crate) mod event;
 pub(crate) mod pod;
 pub(crate) mod readiness;

@@ -12,7 +12,7 @@ use storewatch_core::{
     event::{Event, EventKind},
     id::{ClusterId, HostPort, PodRef, PodUid, TargetId, TargetKey},
     ping::{Phases, PingOutcome},
-    pod::{PodRecord, Workload},
+    pod::{Manager, PodRecord, Workload},
     policy::OnUnknown,
     snapshot::{
         AddressView, ClusterView, Connections, Dropped, Histogram, KernelCounters, LastPing, NodeReadiness, PdView,
@@ -21,7 +21,7 @@ use storewatch_core::{
     source::{SourceName, SourceState},
     time::MonoTime,
     topology::ReportedState,
-    verdict::{Finding, FindingCode, Reason, Remedy, Severity, Verdict},
+    verdict::{Facts, Finding, FindingCode, Reason, Remedy, Severity, Verdict},
 };
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -59,6 +59,7 @@ pub(crate) fn finding(code: FindingCode) -> Finding {
         confirms_at: None,
         message: "no PD peer's process answers at 10.0.0.1".to_owned(),
         evidence: "3 of 3 peers".to_owned(),
+        facts: Facts::default(),
         remedy: Remedy { now: "start PD".to_owned(), prevent: "run three".to_owned() },
         severity: Severity::Warning,
         carried: false,
@@ -104,6 +105,7 @@ pub(crate) fn store(cluster: u16, key: TargetKey, answering: bool) -> StoreView 
     StoreView {
         target: TargetId { cluster: ClusterId(cluster), key },
         address: HostPort { host: "hugegraph-store-0".into(), port: 8500 },
+        name: "hugegraph-store-0".to_owned(),
         reported: Some(ReportedState::Up),
         expected: true,
         answering: Some(answering),
@@ -141,10 +143,14 @@ pub(crate) fn pod(name: &str, address: IpAddr, reason: Reason) -> PodView {
             netns: None,
             pids: Vec::new(),
             wiring: None,
+            manager: Manager::Kubernetes,
         }),
         verdict: verdict(reason),
         findings: Vec::new(),
         evidence_at: Some(ago(500)),
+        remedy: None,
+        guard: None,
+        processes: Vec::new(),
         targets: vec![target(Some(TargetKey::Store(FIRST_STORE))), target(None)],
         transitions: vec![(reason, 1)],
     }
@@ -162,6 +168,9 @@ pub(crate) fn target(key: Option<TargetKey>) -> PodTargetView {
         retransmits: 5,
         connections: Connections { current: 2, previous: 1, unknown: 0 },
         connect_duration,
+        last_attempt: Some(ago(9_000)),
+        last_answer: Some(ago(9_000)),
+        received: Some(ago(3_000)),
     }
 }
 

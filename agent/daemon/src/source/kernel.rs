@@ -253,6 +253,8 @@ impl KernelSource {
         let mut ports = self.settings.ports.clone();
         let mut sampling: Option<tokio::task::JoinHandle<inventory::Finished>> = None;
         let mut again = false;
+        let mut began = Instant::now();
+        let mut next_sample = Instant::now();
         loop {
             let due = read_at.map(|at| at.max(not_before));
             tokio::select! {
@@ -280,8 +282,10 @@ impl KernelSource {
                 }
                 _ = sample.tick() => again = true,
                 () = requests.sample.notified() => again = true,
+                () = sleep_until(next_sample), if again && sampling.is_none() => {}
                 finished = finished(&mut sampling) => {
                     sampling = None;
+                    next_sample = Instant::now() + began.elapsed() * PAUSE_FACTOR;
                     if !self.inventory.tell(finished, &observations).await {
                         return Ok(());
                     }
@@ -300,8 +304,9 @@ impl KernelSource {
                     }
                 }
             }
-            if again && sampling.is_none() {
+            if again && sampling.is_none() && Instant::now() >= next_sample {
                 again = false;
+                began = Instant::now();
                 sampling = Some(self.inventory.begin(&self.handle, &ports));
             }
         }

@@ -6,6 +6,7 @@ mod file;
 mod kubepods;
 mod kubernetes;
 mod locate;
+mod manager;
 mod placing;
 #[cfg(test)]
 mod tests;
@@ -127,6 +128,20 @@ pub fn mistakes(config: &Config) -> Vec<String> {
     }
     let clusters: Vec<_> = config.clusters.iter().map(|cluster| Arc::clone(&cluster.name)).collect();
     read_list(&mut Watched::new(config.pods.file.clone()), &clusters).and_then(Result::err).unwrap_or_default()
+}
+
+/// How many pods the configured file lists, and what is wrong with their places on this machine.
+///
+/// # Errors
+/// What is wrong with the file itself.
+pub fn survey(config: &Config) -> Result<(usize, Vec<String>), String> {
+    let clusters: Vec<_> = config.clusters.iter().map(|cluster| Arc::clone(&cluster.name)).collect();
+    let place = config.pods.file.display();
+    let list = read_list(&mut Watched::new(config.pods.file.clone()), &clusters);
+    let entries = list.unwrap_or_else(|| Err(vec![format!("{place} cannot be read")])).map_err(|all| few(&all))?;
+    let mut problems = Vec::new();
+    Locator::new(Host::of_machine()).locate(&entries, &mut problems);
+    Ok((entries.len(), problems))
 }
 
 /// The list, or its mistakes, if either changed.

@@ -261,6 +261,36 @@ impl Stored for topology::ReportedState {
     }
 }
 
+/// What runs a pod.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ManagerName {
+    Kubernetes,
+    Unit(Arc<str>),
+    Docker(Arc<str>),
+    Unknown,
+}
+
+impl Stored for pod::Manager {
+    type Shape = ManagerName;
+    fn put(&self) -> ManagerName {
+        match self {
+            Self::Kubernetes => ManagerName::Kubernetes,
+            Self::Unit(unit) => ManagerName::Unit(Arc::clone(unit)),
+            Self::Docker(id) => ManagerName::Docker(Arc::clone(id)),
+            Self::Unknown => ManagerName::Unknown,
+        }
+    }
+    fn take(shape: ManagerName) -> Self {
+        match shape {
+            ManagerName::Kubernetes => Self::Kubernetes,
+            ManagerName::Unit(unit) => Self::Unit(unit),
+            ManagerName::Docker(id) => Self::Docker(id),
+            ManagerName::Unknown => Self::Unknown,
+        }
+    }
+}
+
 record! {
     Memory of memory::Memory {
         taken_at: MonoTime,
@@ -275,9 +305,25 @@ record! {
         confirms_at: Option<MonoTime>,
         message: String,
         evidence: String,
+        facts: verdict::Facts,
         remedy: verdict::Remedy,
         severity: verdict::Severity,
         carried: bool,
+    }
+    Facts of verdict::Facts {
+        address: Option<SocketAddr>,
+        left_at: Option<MonoTime>,
+        present: Option<SocketAddr>,
+        ping: Option<Duration>,
+        answering: Option<Duration>,
+        attempts: Option<u64>,
+        answers: Option<u64>,
+        first_attempt: Option<MonoTime>,
+        last_attempt: Option<MonoTime>,
+        every_attempt: bool,
+        connections: Option<u64>,
+        suspected_at: Option<MonoTime>,
+        confirmed_at: Option<MonoTime>,
     }
     Remedy of verdict::Remedy { now: String, prevent: String }
     Verdict of memory::VerdictMemory { reason: verdict::Reason, message: String, since: MonoTime }
@@ -325,6 +371,7 @@ record! {
         netns: Option<id::NetnsId>,
         pids: Vec<u32>,
         wiring: Option<pod::Wiring>,
+        manager: pod::Manager,
     }
     Wiring of pod::Wiring {
         probe: bool,
@@ -348,12 +395,15 @@ record! {
         first_seen: MonoTime,
         stale: Vec<(id::TargetKey, SocketAddr, stale::StaleEntry)>,
         baselines: Vec<(id::TargetKey, SocketAddr, Duration)>,
+        dialers: Vec<(u32, MonoTime, Vec<SocketAddr>)>,
     }
     StaleEntry of stale::StaleEntry {
         since: MonoTime,
         mode: verdict::StaleMode,
         last_dial: Option<MonoTime>,
         dials: u64,
+        answers: u64,
+        last_answer: Option<MonoTime>,
         last_held: Option<MonoTime>,
         suspected: Option<MonoTime>,
         confirmed: Option<MonoTime>,

@@ -16,12 +16,12 @@ use storewatch_core::{
     id::{CgroupId, ClusterId, ContainerKey, HostPort, NetnsId, PodRef, PodUid, TargetKey},
     memory::{ClusterMemory, ContainerMemory, Memory, PodMemory, TenureMemory, VerdictMemory},
     ownership::{Claim, ClaimSource, SuccessorClock, Tenure},
-    pod::{GateCondition, PodRecord, Wiring, Workload},
+    pod::{GateCondition, Manager, PodRecord, Wiring, Workload},
     pods::ReachLatch,
     stale::StaleEntry,
     time::MonoTime,
     topology::{ListedStore, ReportedState},
-    verdict::{Finding, FindingCode, Reason, Remedy, Severity, StaleMode},
+    verdict::{Facts, Finding, FindingCode, Reason, Remedy, Severity, StaleMode},
 };
 
 const NODE: &str = "node-a";
@@ -146,6 +146,8 @@ fn everything() -> Memory {
                 mode: if confirmed.is_some() { StaleMode::Dialing } else { StaleMode::Holding },
                 last_dial: confirmed.map(at),
                 dials: u64::MAX,
+                answers: u64::MAX - 2,
+                last_answer: Some(at(55)),
                 last_held: Some(at(53)),
                 suspected: Some(at(54)),
                 confirmed: confirmed.map(|millis| at(millis + 3)),
@@ -153,8 +155,26 @@ fn everything() -> Memory {
             },
         )],
         baselines: vec![(TargetKey::Static(3), address("[fd00::2]:8500"), Duration::new(5, 6))],
+        dialers: vec![(u32::MAX, at(56), vec![address(FORMER), address("[fd00::2]:8500")]), (1, at(57), Vec::new())],
     };
     let keys = [ContainerKey::Cgroup(CgroupId(u64::MAX)), ContainerKey::Netns(NetnsId(4_026_531_840))];
+    let managers =
+        [Manager::Kubernetes, Manager::Unit("a.service".into()), Manager::Docker("0123".into()), Manager::Unknown];
+    let facts = Facts {
+        address: Some(address(FORMER)),
+        left_at: Some(at(70)),
+        present: Some(address("[fd00::2]:8500")),
+        ping: Some(Duration::new(0, 7)),
+        answering: Some(Duration::new(8, 9)),
+        attempts: Some(u64::MAX),
+        answers: Some(1),
+        first_attempt: Some(at(71)),
+        last_attempt: Some(at(72)),
+        every_attempt: true,
+        connections: Some(2),
+        suspected_at: Some(at(73)),
+        confirmed_at: Some(at(74)),
+    };
     let pod = |index: usize, reason: Reason| PodMemory {
         cluster: "prod".into(),
         record: PodRecord {
@@ -175,6 +195,7 @@ fn everything() -> Memory {
                 maintenance: true,
                 terminating: true,
             }),
+            manager: managers[index % managers.len()].clone(),
         },
         verdict: verdict(reason, 60_000),
         reach: (reason == Reason::PodCannotReachStores).then(|| ReachLatch {
@@ -195,6 +216,7 @@ fn everything() -> Memory {
                 confirms_at: Some(at(64)),
                 message: "what stands out".to_owned(),
                 evidence: "the numbers compared".to_owned(),
+                facts: if mode.is_some() { facts } else { Facts::default() },
                 remedy: Remedy { now: "this".to_owned(), prevent: "that".to_owned() },
                 severity: Severity::Critical,
                 carried: true,

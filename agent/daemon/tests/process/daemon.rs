@@ -25,7 +25,7 @@ pub(crate) const FIRST_STORE: u64 = 1_844_095_761_336_398_711;
 pub(crate) struct Storage {
     pub(crate) pd: LocalPd,
     pub(crate) stores: Vec<LocalStore>,
-    _runtime: tokio::runtime::Runtime,
+    runtime: tokio::runtime::Runtime,
 }
 
 impl Storage {
@@ -39,7 +39,12 @@ impl Storage {
         });
         let pd = LocalPd::start(PdState { stores: listed.collect(), ..PdState::default() }).unwrap();
         drop(_inside);
-        Self { pd, stores, _runtime: runtime }
+        Self { pd, stores, runtime }
+    }
+
+    /// For servers that a test starts itself.
+    pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
+        self.runtime.enter()
     }
 
     pub(crate) fn all_stores(&self, fault: &StoreFault) {
@@ -47,6 +52,21 @@ impl Storage {
             store.fault.send_replace(fault.clone());
         }
     }
+}
+
+/// What a command left behind.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: &mut Command) -> Ended {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
 /// A running agent.
@@ -101,6 +121,17 @@ impl Daemon {
         let config = configure(folder.path(), storage, probe, "");
         let child = spawn_with(&config, sets);
         Self { folder, probe, child }
+    }
+
+    /// The file of its configuration.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.folder.path().join("storewatch.yaml")
+    }
+
+    /// Runs a client command that asks it.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Ended {
+        let agent = format!("unix:{}", self.socket().display());
+        run(Command::new(env!("CARGO_BIN_EXE_storewatch")).env_clear().args(arguments).args(["--agent", &agent]))
     }
 
     /// Starts the same agent again, after it has ended.

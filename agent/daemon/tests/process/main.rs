@@ -5,7 +5,10 @@
 mod connections;
 mod daemon;
 mod demo;
+mod doctor;
 mod events;
+mod explain;
 mod life;
 mod restart;
+mod stale;
 mod storage;

@@ -26,7 +26,15 @@ impl LocalStore {
     /// # Errors
     /// No port is free.
     pub fn start(identity: Option<&str>) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), identity)
+    }
+
+    /// The same at a certain address.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn start_at(address: SocketAddr, identity: Option<&str>) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let (fault, faults) = watch::channel(StoreFault::None);
         let mut task = JoinSet::new();

@@ -8,6 +8,7 @@ use std::{
 };
 use storewatch_core::{ping::PeerReport, topology::ReportedState};
 use storewatch_hugegraph::{
+    fault::Fault,
     pd::{Attempt, PdPeers},
     testkit::{
         LocalPd,
@@ -141,6 +142,20 @@ async fn a_dead_first_peer_costs_nothing() {
     let (done, _) = attempt(&mut peers, &servers, BUDGET).await;
     assert!(done.list.is_some() && begin.elapsed() < Duration::from_millis(240), "{:?}", begin.elapsed());
     assert!(!done.peers[0].alive && done.peers[1].alive);
+}
+
+#[tokio::test]
+async fn a_peer_without_an_address_was_not_asked() {
+    let good = start(PdFault::None);
+    let good = &good;
+    let mut peers = peers(&[good, good]);
+    let addresses = |position| async move {
+        if position == 0 { Err(Fault::Unreachable("no such name".to_owned())) } else { Ok(vec![good.address]) }
+    };
+    let done = peers.attempt(addresses, BUDGET, |_| {}).await;
+    let [nameless, asked] = done.peers.as_slice() else { panic!("{done:?}") };
+    assert!(nameless.unresolved && !nameless.alive && !asked.unresolved && asked.alive, "{done:?}");
+    assert!(done.list.is_some(), "it costs nothing");
 }
 
 #[tokio::test]

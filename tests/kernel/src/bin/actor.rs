@@ -4,7 +4,7 @@
 //! Commands (`ID` names a socket, errors are errno numbers): `listen ID ADDR`, `accept ID LISTENER`, `dial ID ADDR MS`
 //! (waits up to MS for the outcome), `begin ID ADDR` (does not wait), `outcome ID MS`, `poll ID MS` (waits, leaves the error), `again ID ADDR` (a second connect),
 //! `dials ADDR COUNT` (that many, each closed at once), `send ID BYTES`, `recv ID BYTES MS`, `keepalive ID SECONDS COUNT`,
-//! `user_timeout ID MS`, `linger ID`, `shut ID`, `close ID`. Each is answered by one line: `ok ...` or `err ERRNO`.
+//! `user_timeout ID MS`, `linger ID`, `shut ID`, `close ID`, `fork` (a child that holds them all too). Each is answered by one line: `ok ...` or `err ERRNO`.
 
 use libc::{AF_INET, AF_INET6, c_int};
 use nix::errno::Errno;
@@ -163,6 +163,18 @@ fn act(sockets: &mut Sockets, words: &[&str]) -> Result<String, Errno> {
         ["shut", id] => {
             // SAFETY: a live descriptor.
             check(unsafe { libc::shutdown(get(sockets, id)?.as_raw_fd(), libc::SHUT_WR) })?;
+            Ok(String::new())
+        }
+        ["fork"] => {
+            // SAFETY: one thread; the child only waits, and dies with its parent.
+            unsafe {
+                if check(libc::fork())? == 0 {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    loop {
+                        libc::pause();
+                    }
+                }
+            }
             Ok(String::new())
         }
         ["close", id] => sockets.remove(id).map(|_| String::new()).ok_or(Errno::ENOENT),

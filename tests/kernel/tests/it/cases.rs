@@ -236,12 +236,12 @@ fn the_peer_closes_first_and_the_end_says_so() -> Result<()> {
             .watch
             .until("the end", |w| ended(w, netns, |e| e.from == Some(TcpState::LastAck) && e.error == 0) == 1)
             .await?;
+        stage.told("begun 1, established 1, end peer_closed 1").await?;
         let received = stage.watch.events_of(netns).find_map(|e| match e.what {
             ConnectionChange::Ended { bytes_received, .. } => Some(bytes_received),
             _ => None,
         });
         ensure!(received == Some(Some(5)), "the FIN is no payload: {received:?}");
-        stage.told("begun 1, established 1, end peer_closed 1").await?;
         stage.finish().await
     })
 }

@@ -172,3 +172,45 @@ fn own_sockets_are_not_listed() -> Result<()> {
         stage.finish().await
     })
 }
+
+#[test]
+fn an_idle_connection_to_a_server_that_vanished_is_found_by_the_inventory_alone() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::new()?;
+        stage.connected()?;
+        stage.told("begun 1, established 1").await?;
+        // The node of the server dies: no FIN, no RST, and the client has nothing to say.
+        stage.topology.server.ip(&["link", "set", "eth0", "down"])?;
+        stage.server.kill();
+        for _ in 0..3 {
+            let sockets = stage.sample().await?;
+            let [socket] = sockets.as_slice() else { anyhow::bail!("{sockets:#?}") };
+            ensure!(socket.state == TcpState::Established && socket.unanswered == 0, "{socket:?}");
+            ensure!(socket.remote == at(Topology::SERVER_V4, stage.port), "{socket:?}");
+        }
+        // Held, and silent: no event tells of it.
+        stage.told("begun 1, established 1").await
+    })
+}
+
+#[test]
+fn many_sockets_are_listed_once_each_however_many_hold_them() -> Result<()> {
+    run(async || {
+        let mut stage = Stage::new()?;
+        stage.topology.blackhole()?;
+        let target = at(Topology::SERVER_V4, stage.port);
+        stage.client.must(&format!("begins a {target} 800"))?;
+        // A child that inherits all of them is a second holder.
+        stage.client.must("fork")?;
+        let sockets = stage.sample().await?;
+        let mut ports: Vec<_> = sockets.iter().map(|socket| socket.local.port()).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ensure!(sockets.len() == 800 && ports.len() == 800, "{} sockets, {} ports", sockets.len(), ports.len());
+        ensure!(sockets.iter().all(|socket| socket.state == TcpState::SynSent && socket.unanswered == 0));
+        let reading = proc_net::read(&[stage.port], storewatch::source::kernel::ticks::Ticks::default());
+        let netns = stage.netns()?;
+        ensure!(of(&reading.sample, netns).len() == 800 && reading.sample.complete, "{}", reading.shortfall);
+        Ok(())
+    })
+}

@@ -1,7 +1,7 @@
 //! Many at once: counters stay exact, maps come back empty, what is lost is counted.
 
 use anyhow::{Context as _, Result, ensure};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use storewatch::{netns::topology::Topology, requests::Selected, source::kernel::Settings};
 use storewatch_core::connection::Counted;
 use storewatch_ebpf_common::counters::kind;
@@ -15,7 +15,16 @@ fn after_twenty_thousand_refusals_a_success_is_still_one() -> Result<()> {
         let mut stage = Stage::new()?;
         let netns = stage.netns()?;
         let target = at(Topology::SERVER_V4, stage.port);
-        ensure!(stage.client.must(&format!("dials {target} 20000"))? == "111:20000");
+        // The reader works meanwhile: nothing is lost.
+        let command = format!("dials {target} 20000");
+        stage.client.give(&command)?;
+        stage
+            .watch
+            .until_in(Duration::from_secs(60), "all dials", |w| {
+                w.counted(netns, |what| *what == Counted::Begun) >= 20_000
+            })
+            .await?;
+        ensure!(stage.client.answer(&command)? == Ok("111:20000".to_owned()));
         stage.connected()?;
         stage
             .watch
@@ -48,7 +57,10 @@ fn two_thousand_dials_into_a_blackhole_leave_nothing_behind() -> Result<()> {
         let mut second = Actor::start(ACTOR, &stage.topology.client, Some(&stage.cgroup))?;
         second.must(&format!("begins a {target} 900"))?;
         let held = stage.watch.handle.occupancy().context("nothing is loaded")?;
-        ensure!(held.connecting == 1800, "{held:?}");
+        // On a slow machine the first may be over before the last begins.
+        stage.watch.settle().await?;
+        let over = stage.watch.counted(netns, |what| matches!(what, Counted::Failed(_)));
+        ensure!(held.connecting > 900 && held.connecting as u64 + over >= 1800, "{held:?}, {over} are over");
         stage
             .watch
             .until_in(Duration::from_secs(20), "all time-outs", |w| {
@@ -63,25 +75,40 @@ fn two_thousand_dials_into_a_blackhole_leave_nothing_behind() -> Result<()> {
 }
 
 #[test]
-fn counters_stay_exact_while_nobody_reads_the_details() -> Result<()> {
+fn counters_stay_exact_while_four_processes_fail_and_nobody_reads_the_details() -> Result<()> {
+    /// Dials of each process.
+    const EACH: u64 = 5000;
+    /// At least this long nobody reads.
+    const UNREAD: Duration = Duration::from_secs(2);
     run(async || {
         // As many details as happen, into the smallest buffer, which nobody empties: this thread is its reader.
         let mut stage =
             Stage::with(|settings| Settings { details_per_second: u32::MAX, ring_bytes: 64 * 1024, ..settings })?;
         let netns = stage.netns()?;
         let target = at(Topology::SERVER_V4, stage.port);
-        ensure!(stage.client.must(&format!("dials {target} 5000"))? == "111:5000");
+        let mut others = Vec::new();
+        for _ in 1..4 {
+            others.push(Actor::start(ACTOR, &stage.topology.client, Some(&stage.cgroup))?);
+        }
+        let begun = Instant::now();
+        let command = format!("dials {target} {EACH}");
+        let mut processes: Vec<_> = others.iter_mut().chain([&mut stage.client]).collect();
+        for process in &mut processes {
+            process.give(&command)?;
+        }
+        for process in &mut processes {
+            ensure!(process.answer(&command)? == Ok(format!("111:{EACH}")));
+        }
+        std::thread::sleep(UNREAD.saturating_sub(begun.elapsed()));
+        let all = 4 * EACH;
         stage
-            .watch
-            .until("all", |w| w.counted(netns, |what| matches!(what, Counted::Failed(e) if e.error == 111)) == 5000)
+            .until_told(Duration::from_secs(10), &format!("begun {all}, attempt refused {all}, reset received {all}"))
             .await?;
-        stage.watch.settle().await?;
         let w = &stage.watch;
-        ensure!(w.counted(netns, |what| *what == Counted::Begun) == 5000);
         let stats = w.stats()?;
         for kind in [kind::BEGUN, kind::FAILED, kind::RESET_RECEIVED] {
             let totals = stats.kinds[usize::from(kind)];
-            ensure!(totals.seen == 5000 && totals.emitted + totals.lost == 5000 && totals.limited == 0, "{totals:?}");
+            ensure!(totals.seen == all && totals.emitted + totals.lost == all && totals.limited == 0, "{totals:?}");
         }
         let lost = stats.sum(|k| k.lost);
         ensure!(lost > 0, "the case must overflow the buffer");
@@ -89,6 +116,9 @@ fn counters_stay_exact_while_nobody_reads_the_details() -> Result<()> {
         ensure!(told == lost, "told {told}, lost {lost}");
         ensure!(w.losses.iter().all(|loss| !loss.counters), "{:?}", w.losses);
         ensure!(w.events.len() as u64 == stats.sum(|k| k.emitted), "{} details arrived", w.events.len());
+        ensure!(w.events_of(netns).all(|event| event.remote == target));
+        let held = w.handle.occupancy().context("nothing is loaded")?;
+        ensure!(held.connecting == 0 && held.established == 0, "left in the maps: {held:?}");
         Ok(())
     })
 }

@@ -63,11 +63,16 @@ impl Node {
             alive,
             health_serving: serving,
             auth_refused,
+            unresolved: false,
             error: None,
         };
         let (peer, list) = match &self.pd {
             Pd::Up(list) => (peer(true, None, false), Some(list.clone())),
             Pd::Down => (peer(false, None, false), None),
+            Pd::Nameless => {
+                let error = Some("no answer within the budget (dns)".into());
+                (PeerReport { unresolved: true, error, ..peer(false, None, false) }, None)
+            }
             Pd::NoLeader => (peer(true, Some(true), false), None),
             Pd::Refused => (peer(true, Some(true), true), None),
         };

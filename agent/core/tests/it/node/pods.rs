@@ -14,16 +14,16 @@ use storewatch_core::{
 };
 
 impl Node {
-    pub(super) fn owner(cgroup: u64) -> SocketOwner {
+    pub(super) fn owner(cgroup: u64, pid: Option<u32>) -> SocketOwner {
         let netns = u32::try_from(1000 + cgroup).unwrap();
-        SocketOwner { cgroup: Some(CgroupId(cgroup)), netns: Some(NetnsId(netns)), pid: None }
+        SocketOwner { cgroup: Some(CgroupId(cgroup)), netns: Some(NetnsId(netns)), pid }
     }
 
     pub(super) fn count(&mut self, cgroup: u64, remote: SocketAddr, what: Counted, begun: Option<MonoTime>) {
         let latest = self.latest.entry((cgroup, remote, what)).or_insert(MonoTime::from_nanos(i64::MIN));
         *latest = (*latest).max(begun.unwrap_or(*latest));
         let last_begun = (*latest > MonoTime::from_nanos(i64::MIN)).then_some(*latest);
-        let owner = Some(Self::owner(cgroup));
+        let owner = Some(Self::owner(cgroup, None));
         let known = self.counts.iter_mut().find(|c| c.owner == owner && c.remote == remote && c.what == what);
         match known {
             Some(count) => {
@@ -42,7 +42,7 @@ impl Node {
             self.observe(Observation::Connection(ConnectionEvent {
                 at: self.now,
                 socket: SocketId(connection.id),
-                owner: Self::owner(connection.cgroup),
+                owner: Self::owner(connection.cgroup, connection.pid),
                 local: connection.local,
                 remote: connection.remote,
                 rtt: None,
@@ -60,6 +60,7 @@ impl Node {
         let connection = Connection {
             id,
             cgroup,
+            pid: self.pid(cgroup),
             local: SocketAddr::from(([10, 1, 0, u8::try_from(cgroup % 250).unwrap()], port)),
             remote,
             begun: self.now,
@@ -221,7 +222,7 @@ impl Node {
                 let retransmits = if syn { waited.min(5.0) } else { (waited / 0.2 + 1.0).log2() };
                 SocketSample {
                     socket: SocketId(connection.id),
-                    owner: Self::owner(connection.cgroup),
+                    owner: Self::owner(connection.cgroup, connection.pid),
                     local: connection.local,
                     remote: connection.remote,
                     state: connection.state,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use storewatch_core::{
     snapshot::PodView,
     snapshot::Snapshot,
-    verdict::{Finding, Reason, Status},
+    verdict::{Finding, Reason, Remedy, Status},
 };
 
 impl Node {
@@ -45,6 +45,33 @@ impl Node {
         }
         for line in lines {
             let _ = writeln!(self.output, "{} {line}", self.time());
+        }
+    }
+}
+
+impl Node {
+    /// All that is said about a pod (or the node) and its findings, in full.
+    pub(super) fn words(&mut self, name: &str) {
+        let snapshot = self.judge.snapshot(self.now);
+        let pod = snapshot.pods.iter().find(|pod| &*pod.record.pod.name == name);
+        let (verdict, findings, remedy) = match (pod, snapshot.clusters.first()) {
+            (Some(pod), _) => (&pod.verdict, &pod.findings, pod.remedy.as_ref()),
+            (None, Some(cluster)) => (&cluster.readiness.verdict, &cluster.readiness.findings, None),
+            (None, None) => panic!("there is no {name}"),
+        };
+        let mut lines = vec![format!("{} {}: {}", verdict.status.as_str(), verdict.reason.as_str(), verdict.message)];
+        if let Some(Remedy { now, prevent }) = remedy {
+            lines.extend([format!("  now: {now}"), format!("  prevent: {prevent}")]);
+        }
+        for found in findings {
+            let Finding { message, evidence, remedy: Remedy { now, prevent }, .. } = found;
+            lines.push(finding(found));
+            lines.extend([format!("  {message}"), format!("  {evidence}"), format!("  now: {now}")]);
+            lines.push(format!("  prevent: {prevent}"));
+        }
+        let _ = writeln!(self.output, "{} words {name}", self.time());
+        for line in lines {
+            let _ = writeln!(self.output, "  {line}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::script::Script;
 use storewatch_core::{
     id::{CgroupId, ClusterId, HostPort, NetnsId, PodRef, PodUid},
-    pod::{PodRecord, Workload},
+    pod::{Manager, PodRecord, Workload},
     policy::{ClusterSettings, OnUnknown, Settings, StaleTransportAction, VerdictPolicy},
     topology::{ListedStore, ReportedState},
 };
@@ -25,6 +25,7 @@ pub(super) fn pod(text: &str) -> PodRecord {
         cgroups: cgroups.into_iter().map(CgroupId).collect(),
         pids: Vec::new(),
         wiring: None,
+        manager: Manager::Kubernetes,
     }
 }
 

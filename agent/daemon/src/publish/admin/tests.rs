@@ -52,7 +52,10 @@ async fn pods_show_verdict_findings_and_counts() {
     snapshot.pods[1].findings = vec![suspected, finding(FindingCode::PdDown)];
     let pods = body(snapshot.clone(), "/v1/pods").await;
     let pod = body(snapshot, "/v1/pods/graph/server-1").await;
-    assert_eq!(pods[1], pod);
+    // One pod's own answer says all that the list says of it, and more.
+    for (field, value) in pods[1].as_object().unwrap() {
+        assert_eq!(&pod[field], value, "{field}");
+    }
     for (field, expected) in [
         ("namespace", json!("graph")),
         ("name", json!("server-1")),

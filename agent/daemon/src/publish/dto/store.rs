@@ -15,6 +15,8 @@ pub(crate) struct StoreDto<'a> {
     id: Option<StoreId>,
     /// As in metrics.
     label: String,
+    /// As among people.
+    name: &'a str,
     address: String,
     reported_state: Option<&'static str>,
     expected: bool,
@@ -80,9 +82,12 @@ struct PeerDto<'a> {
 
 /// Every Store of every cluster.
 pub(crate) fn stores<'a>(snapshot: &'a Snapshot, clocks: &Clocks) -> Vec<StoreDto<'a>> {
-    let of_cluster =
-        |cluster: &'a ClusterView| cluster.stores.iter().map(move |store| StoreDto::new(&cluster.name, store, clocks));
-    snapshot.clusters.iter().flat_map(of_cluster).collect()
+    snapshot.clusters.iter().flat_map(|cluster| stores_of(cluster, clocks)).collect()
+}
+
+/// The Stores of one cluster.
+pub(crate) fn stores_of<'a>(cluster: &'a ClusterView, clocks: &Clocks) -> Vec<StoreDto<'a>> {
+    cluster.stores.iter().map(|store| StoreDto::new(&cluster.name, store, clocks)).collect()
 }
 
 impl<'a> StoreDto<'a> {
@@ -94,6 +99,7 @@ impl<'a> StoreDto<'a> {
                 TargetKey::Static(_) | TargetKey::Pd(_) => None,
             },
             label: store.target.key.to_string(),
+            name: &store.name,
             address: store.address.to_string(),
             reported_state: store.reported.map(|state| state.as_str()),
             expected: store.expected,

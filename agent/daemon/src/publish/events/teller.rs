@@ -6,7 +6,7 @@ use storewatch_core::{
     id::{PodRef, PodUid},
     snapshot::{PodView, Snapshot},
     time::MonoTime,
-    verdict::{Finding, FindingCode, Reason, Severity, Status},
+    verdict::{Finding, FindingCode, Reason, Remedy, Status},
 };
 
 /// The same again within this time is one more of a series, as the API server's own clients count.
@@ -71,10 +71,8 @@ impl Teller {
         self.pods.retain(|uid, _| present.contains(uid));
         let mut list = Vec::new();
         for pod in &snapshot.pods {
-            let cluster = snapshot.clusters.iter().find(|cluster| cluster.id == pod.record.cluster);
-            let around = cluster.map_or(&[][..], |cluster| cluster.readiness.findings.as_slice());
             let told = self.pods.entry(pod.record.uid.clone()).or_insert_with(|| Told::new(pod, now));
-            for (reason, warning, note) in told.news(pod, around) {
+            for (reason, warning, note) in told.news(pod) {
                 let words = Words { pod: pod.record.pod.clone(), uid: pod.record.uid.clone(), reason, warning, note };
                 list.extend(told.say(words, now, &mut random));
             }
@@ -97,7 +95,7 @@ impl Told {
         }
     }
 
-    fn news(&mut self, pod: &PodView, around: &[Finding]) -> Vec<(&'static str, bool, String)> {
+    fn news(&mut self, pod: &PodView) -> Vec<(&'static str, bool, String)> {
         let verdict = &pod.verdict;
         let mut news = Vec::new();
         if verdict.reason != self.reason {
@@ -114,13 +112,13 @@ impl Told {
             self.reason = verdict.reason;
             if let Some(warning) = tell {
                 self.trouble = warning;
-                let remedy = remedy(verdict.reason, &pod.findings).or_else(|| remedy(verdict.reason, around));
+                let remedy = remedy(verdict.reason, &pod.findings).or(pod.remedy.as_ref());
                 news.push((verdict.reason.as_str(), warning, note(&verdict.message, remedy)));
             }
         }
         let held = pod.findings.iter().find(|finding| finding.code == FindingCode::GuardHeld);
         if let Some(finding) = held.filter(|_| !self.held) {
-            news.push((finding.code.as_str(), true, note(&finding.message, Some(finding))));
+            news.push((finding.code.as_str(), true, note(&finding.message, Some(&finding.remedy))));
         }
         self.held = held.is_some();
         news
@@ -157,31 +155,21 @@ pub(super) fn name(pod: &PodRef, random: u64) -> String {
     format!("{}.{random:016x}", pod.name.chars().take(230).collect::<String>())
 }
 
-/// The finding that explains a reason best.
-fn remedy(reason: Reason, findings: &[Finding]) -> Option<&Finding> {
+/// The remedy of the finding that explains a reason best.
+fn remedy(reason: Reason, findings: &[Finding]) -> Option<&Remedy> {
     let codes: &[FindingCode] = match reason {
         Reason::StaleTransport => &[FindingCode::StaleTransport],
         Reason::PodCannotReachStores => &[FindingCode::PathBlackhole, FindingCode::LocalRoute, FindingCode::StoreDown],
-        Reason::NoStoreAnswers => &[FindingCode::StoreHung, FindingCode::StoreDown, FindingCode::PdDown],
         _ => return None,
     };
-    codes.iter().find_map(|code| {
-        findings.iter().filter(|finding| finding.code == *code).max_by_key(|finding| severity(finding.severity))
-    })
+    let of = |code| findings.iter().filter(move |finding| finding.code == code).max_by_key(|finding| finding.severity);
+    codes.iter().find_map(|code| of(*code)).map(|finding| &finding.remedy)
 }
 
-fn severity(severity: Severity) -> u8 {
-    match severity {
-        Severity::Info => 0,
-        Severity::Warning => 1,
-        Severity::Critical => 2,
-    }
-}
-
-fn note(message: &str, finding: Option<&Finding>) -> String {
+fn note(message: &str, remedy: Option<&Remedy>) -> String {
     let mut note = message.to_owned();
-    if let Some(finding) = finding {
-        note.push_str(&format!(". Now: {}. To prevent it: {}", finding.remedy.now, finding.remedy.prevent));
+    if let Some(Remedy { now, prevent }) = remedy {
+        note.push_str(&format!(". Now: {now}. To prevent it: {prevent}"));
     }
     if note.len() > MAX_NOTE {
         let end = (0..=MAX_NOTE - 3).rev().find(|at| note.is_char_boundary(*at)).unwrap_or(0);
@@ -196,7 +184,7 @@ mod tests {
     use super::*;
     use crate::publish::testing;
     use std::net::IpAddr;
-    use storewatch_core::verdict::Remedy;
+    use storewatch_core::verdict::Severity;
 
     fn at(seconds: i64) -> MonoTime {
         MonoTime::from_millis(seconds * 1000)

@@ -175,15 +175,12 @@ impl Writer {
     fn asks(&self, gated: &[&PodView]) -> BTreeSet<Ask> {
         let granted = self.lease.granted();
         let asks = |pod: &PodView| {
-            let has = |code| pod.findings.iter().any(|finding| finding.code == code);
-            let out = matches!(pod.verdict.reason, Reason::StaleTransport | Reason::PodCannotReachStores);
-            let reason = match pod.verdict.reason {
-                reason if out => reason,
-                _ if has(FindingCode::StaleTransport) => Reason::StaleTransport,
-                _ => Reason::PodCannotReachStores,
-            };
-            (has(FindingCode::GuardHeld) || (out && granted.contains(&pod.record.uid)))
-                .then(|| Ask { uid: pod.record.uid.0.to_string(), reason: reason.as_str().to_owned() })
+            let held = pod.guard.filter(|guard| guard.holds).map(|guard| guard.reason);
+            // Once out, the local guard no longer counts it as held; the exit lasts as long as it is asked for.
+            let out = matches!(pod.verdict.reason, Reason::StaleTransport | Reason::PodCannotReachStores)
+                && granted.contains(&pod.record.uid);
+            let reason = held.or(out.then_some(pod.verdict.reason))?;
+            Some(Ask { uid: pod.record.uid.0.to_string(), reason: reason.as_str().to_owned() })
         };
         gated.iter().filter_map(|pod| asks(pod)).collect()
     }

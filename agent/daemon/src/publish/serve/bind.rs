@@ -39,12 +39,38 @@ pub struct BindError {
     key: &'static str,
     place: String,
     reason: String,
+    in_use: bool,
 }
 
 impl BindError {
     pub(super) fn new(key: &'static str, path: &Path, reason: impl Into<String>) -> Self {
-        Self { key, place: path.display().to_string(), reason: reason.into() }
+        Self { key, place: path.display().to_string(), reason: reason.into(), in_use: false }
     }
+
+    fn tcp(key: &'static str, address: SocketAddr, error: &io::Error) -> Self {
+        let in_use = error.kind() == io::ErrorKind::AddrInUse;
+        Self { key, place: address.to_string(), reason: advice(error, address), in_use }
+    }
+
+    /// Somebody else listens there.
+    pub(crate) fn in_use(&self) -> bool {
+        self.in_use
+    }
+}
+
+/// Whether a TCP listener could be opened: takes the address and leaves it, without ever listening.
+///
+/// # Errors
+/// When the address cannot be taken.
+pub(crate) fn try_tcp(key: &'static str, address: SocketAddr) -> Result<(), BindError> {
+    let both_families = address.is_ipv6() && address.ip().is_unspecified();
+    let bound = match bind(address, both_families) {
+        Err(error) if both_families && lacks_ipv6(&error) => {
+            bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())), false)
+        }
+        other => other,
+    };
+    bound.map(drop).map_err(|error| BindError::tcp(key, address, &error))
 }
 
 impl Bound {
@@ -65,7 +91,7 @@ impl Bound {
         };
         match listener {
             Ok(listener) => Ok(Self { key, counters: Arc::default(), listener: Listener::Tcp(listener) }),
-            Err(error) => Err(BindError { key, place: address.to_string(), reason: advice(&error, address) }),
+            Err(error) => Err(BindError::tcp(key, address, &error)),
         }
     }
 
@@ -111,6 +137,10 @@ impl Bound {
 }
 
 fn listen(address: SocketAddr, both_families: bool) -> io::Result<TcpListener> {
+    bind(address, both_families)?.listen(BACKLOG)
+}
+
+fn bind(address: SocketAddr, both_families: bool) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6()? } else { TcpSocket::new_v4()? };
     // A restarted agent must not wait for connections of the former one in TIME-WAIT.
     socket.set_reuseaddr(true)?;
@@ -118,7 +148,7 @@ fn listen(address: SocketAddr, both_families: bool) -> io::Result<TcpListener> {
         setsockopt(&socket, sockopt::Ipv6V6Only, &!both_families)?;
     }
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    Ok(socket)
 }
 
 fn lacks_ipv6(error: &io::Error) -> bool {

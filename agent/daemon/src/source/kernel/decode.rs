@@ -137,8 +137,10 @@ impl Decoder {
             return Ok(None);
         }
         let at = time(raw.at)?;
-        let ago = |then: u32| ticks.ago(raw.jiffies, then).map(|ago| at - ago);
         let state = state(raw.state)?;
+        // Before the handshake nothing was sent or received, and both counters are 0: that is no time.
+        let used = state != TcpState::SynSent;
+        let ago = |then: u32| ticks.ago(raw.jiffies, then).filter(|_| used).map(|ago| at - ago);
         // While connecting, the SYN is what is unanswered; it is no data.
         let unanswered = if state == TcpState::SynSent { 0 } else { u64::from(raw.unanswered) };
         Ok(Some(SocketSample {

@@ -248,8 +248,9 @@ fn calls(ebpf: &mut Ebpf, types: &KernelTypes, known: [bool; 2]) -> Result<[Hook
 fn attach_exit(ebpf: &mut Ebpf, name: &str, types: &KernelTypes) -> Result<(), String> {
     let program = ebpf.program_mut(name).ok_or("the object has no such program")?;
     let program: &mut FExit = program.try_into().map_err(|error: aya::programs::ProgramError| chain(&error))?;
-    program.load(name, types).map_err(|error| chain(&error))?;
-    program.attach().map_err(|error| format!("this kernel lets no function be traced: {}", chain(&error)))?;
+    let refused = |error| format!("this kernel lets no function be traced: {}", chain(&error));
+    program.load(name, types).map_err(refused)?;
+    program.attach().map_err(refused)?;
     Ok(())
 }
 
@@ -301,6 +302,8 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    // What the verifier has not said.
+    let line = line.strip_suffix(". Verifier output:").map(ToOwned::to_owned).unwrap_or(line);
     match line.char_indices().rev().nth(LONGEST) {
         Some((at, _)) if line.len() > 2 * LONGEST => {
             let head: String = line.chars().take(200).collect();

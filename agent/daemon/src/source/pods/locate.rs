@@ -1,6 +1,6 @@
 //! From where a file says that a pod is to what the kernel's events carry: cgroup ids and a network namespace's inode.
 
-use super::{cgroup, file::PodEntry};
+use super::{cgroup, file::PodEntry, manager};
 use std::{
     collections::HashMap,
     fs, io,
@@ -10,7 +10,7 @@ use std::{
 };
 use storewatch_core::{
     id::{CgroupId, ContainerKey, NetnsId, PodUid},
-    pod::PodRecord,
+    pod::{Manager, PodRecord},
 };
 
 /// Where this machine shows its processes and cgroups.
@@ -50,6 +50,7 @@ struct Place {
     cgroups: Vec<CgroupId>,
     netns: Option<NetnsId>,
     pids: Vec<u32>,
+    manager: Manager,
 }
 
 impl Locator {
@@ -85,6 +86,7 @@ impl Locator {
                     netns: place.netns.filter(|_| !host_network),
                     pids: place.pids,
                     wiring: entry.wiring.clone(),
+                    manager: if entry.searched { Manager::Kubernetes } else { place.manager },
                 }
             })
             .collect();
@@ -125,6 +127,7 @@ impl Locator {
             }
         }
         if let Some(path) = &entry.cgroup {
+            place.manager = manager::of_path(&path.to_string_lossy());
             match self.containers_at(path) {
                 Ok(ids) => place.cgroups = ids,
                 Err(reason) => problem(format!("cgroup {} {reason}", path.display())),
@@ -139,6 +142,9 @@ impl Locator {
                     }
                     if place.cgroups.is_empty() {
                         place.cgroups = process.cgroups;
+                    }
+                    if place.manager == Manager::Unknown {
+                        place.manager = process.manager;
                     }
                 }
                 Err(reason) => problem(format!("pid {pid} {reason}")),
@@ -185,6 +191,9 @@ impl Locator {
             // Readable for root and with SYS_PTRACE only; without it the cgroup has to do.
             netns: self.netns_of(&name).ok(),
             pids: vec![pid],
+            manager: fs::read_to_string(self.host.proc.join(&name).join("cgroup"))
+                .map(|table| manager::of_table(&table))
+                .unwrap_or_default(),
         })
     }
 

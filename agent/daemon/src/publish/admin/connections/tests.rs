@@ -17,7 +17,7 @@ use storewatch_core::{
     judge::Judge,
     observation::Observation,
     ping::PdReport,
-    pod::PodRecord,
+    pod::{Manager, PodRecord},
     policy::{ClusterSettings, OnUnknown, Settings, StaleTransportAction, VerdictPolicy},
     time::MonoTime,
     topology::{ListedStore, ReportedState},
@@ -62,6 +62,7 @@ fn pod(n: u64) -> Arc<PodRecord> {
         netns: Some(NetnsId(u32::try_from(n).unwrap() + 100)),
         pids: Vec::new(),
         wiring: None,
+        manager: Manager::Unknown,
     })
 }
 

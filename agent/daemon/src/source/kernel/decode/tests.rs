@@ -195,7 +195,7 @@ fn a_socket_of_the_inventory_is_translated() {
     assert_eq!(socket.remote, "[fd51::2]:8500".parse().unwrap());
     assert_eq!((socket.bytes_received, socket.bytes_acked, socket.unanswered), (Some(501), Some(10), 64));
     assert!(socket.retransmitting);
-    assert_eq!(socket.rtt, Some(Duration::from_micros(300)));
+    assert_eq!((socket.rtt, socket.retransmits_total), (Some(Duration::from_micros(300)), Some(1)));
     assert_eq!(socket.last_received, Some(MonoTime::from_nanos(9_995_000_000_000)));
     assert_eq!(socket.last_sent, None, "a tick in the future was never set");
     let finished = RawSocket { flags: FIN_RECEIVED, state: 8, pending: 0, ..raw };
@@ -204,6 +204,7 @@ fn a_socket_of_the_inventory_is_translated() {
     let dialling = RawSocket { state: 2, unanswered: 1, bytes_acked: 0, ..raw };
     let socket = DECODER.socket(&bytes(&dialling), &ticks).unwrap().unwrap();
     assert_eq!((socket.unanswered, socket.bytes_acked), (0, Some(0)), "a SYN is no data");
+    assert_eq!((socket.last_received, socket.last_sent), (None, None), "and no use");
     assert_eq!(DECODER.socket(&bytes(&RawSocket { flags: OWN, ..raw }), &ticks), Ok(None));
 }
 

@@ -1,0 +1,150 @@
+//! `explain`: one pod's verdict, as a colleague would note it: why, since when, what to do now, and what prevents it.
+//!
+//! The sentences about findings are the agent's own; here they are put in order, joined with what the answer says of the
+//! other pods and the Stores, and given dates.
+
+mod sentences;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use super::{
+    Exit, Failure, Output,
+    address::AgentAddress,
+    client::{self, segment},
+    exit::print,
+    list::tone,
+    probe::name_of_pod,
+    table::{Style, Tone, clean, human},
+    wire::Pod as ListedPod,
+};
+use http::StatusCode;
+use jiff::Timestamp;
+use sentences::Story;
+use std::{process::ExitCode, time::Duration};
+use wire::{Detail, Finding};
+
+/// Names that are offered when there is no such pod.
+const OFFERED: usize = 10;
+
+/// Where the text of a line begins.
+const INDENT: usize = 12;
+
+/// Prints what there is to say about a pod.
+pub(super) async fn run(agent: Option<&str>, output: Output, pod: &str, budget: Duration) -> Result<ExitCode, Failure> {
+    let (namespace, name) = name_of_pod(pod)?;
+    let agent = AgentAddress::choose(agent, AgentAddress::admin())?;
+    let path = format!("/v1/pods/{}/{}", segment(&namespace), segment(&name));
+    let answer = client::get(&agent, &path, budget).await?;
+    if answer.status == StatusCode::NOT_FOUND {
+        return Err(unknown(&agent, &format!("{namespace}/{name}"), budget).await);
+    }
+    let said = client::read_json::<Detail>(&agent, &path, answer)?;
+    let text = match output {
+        Output::Json => said.text,
+        Output::Table => show(&said.value, Timestamp::now(), Style::of_stdout()),
+    };
+    print(&text, &mut std::io::stdout())?;
+    Ok(Exit::Done.into())
+}
+
+/// Which pods there are instead.
+async fn unknown(agent: &AgentAddress, wanted: &str, budget: Duration) -> Failure {
+    let pods = match client::get_json::<Vec<ListedPod>>(agent, "/v1/pods", budget).await {
+        Ok((pods, _)) => pods,
+        // Not an admin listener at all: its own complaint says more.
+        Err(failure) => return failure,
+    };
+    let mut names: Vec<String> = pods.iter().map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+    names.sort();
+    let more = names.len().saturating_sub(OFFERED);
+    names.truncate(OFFERED);
+    let there = match (names.is_empty(), more) {
+        (true, _) => "it watches none".to_owned(),
+        (false, 0) => format!("it watches {}", names.join(", ")),
+        (false, more) => format!("it watches {} and {more} more (storewatch pods)", names.join(", ")),
+    };
+    Failure::wrong(clean(&format!("the agent at {agent} watches no pod {wanted}; {there}")))
+}
+
+/// The whole note.
+fn show(detail: &Detail, now: Timestamp, style: Style) -> String {
+    let story = Story::new(detail, now);
+    let behind = story.behind();
+    let reason = match behind.and_then(|finding| finding.mode.as_deref()) {
+        Some(mode) => format!("{} ({mode})", detail.reason),
+        None => detail.reason.clone(),
+    };
+    let mut text = format!(
+        "{}    {}    {}{}\n",
+        style.paint(&clean(&format!("{}/{}", detail.namespace, detail.name)), Tone::Heading),
+        style.paint(&clean(&detail.status), tone(&detail.status)),
+        clean(&reason),
+        since(detail.since.as_deref(), now),
+    );
+    let mut note = Note { text: &mut text, style };
+    note.lines("Why", &story.why());
+    note.lines("Missing", &story.missing());
+    note.lines("When", &story.when());
+    note.lines("Until", &story.until());
+    let remedy = behind.map(|finding| &finding.remedy).or(detail.remedy.as_ref());
+    if let Some(remedy) = remedy {
+        note.lines("Now", std::slice::from_ref(&remedy.now));
+        note.lines("Prevent", std::slice::from_ref(&remedy.prevent));
+    }
+    for finding in story.others() {
+        text.push('\n');
+        text.push_str(&block(&story, finding, now, style));
+    }
+    text
+}
+
+/// One finding beside the verdict.
+fn block(story: &Story<'_>, finding: &Finding, now: Timestamp, style: Style) -> String {
+    let mode = finding.mode.as_deref().map(|mode| format!(" ({mode})")).unwrap_or_default();
+    let at = story.target(finding).map(|name| format!(" at {name}")).unwrap_or_default();
+    let tone = match finding.severity.as_str() {
+        "critical" => Tone::Bad,
+        "warning" => Tone::Doubtful,
+        _ => Tone::Plain,
+    };
+    let mut text = format!(
+        "  {}    {}{}\n",
+        style.paint(&clean(&format!("{}{mode}{at}", finding.code)), Tone::Heading),
+        style.paint(&clean(&finding.severity), tone),
+        since(finding.since.as_deref(), now),
+    );
+    let mut note = Note { text: &mut text, style };
+    note.lines("Why", &story.about(finding));
+    note.lines("When", &story.dates(finding));
+    note.lines("Now", std::slice::from_ref(&finding.remedy.now));
+    note.lines("Prevent", std::slice::from_ref(&finding.remedy.prevent));
+    text
+}
+
+fn since(date: Option<&str>, now: Timestamp) -> String {
+    let date = date.and_then(|date| date.parse::<Timestamp>().ok());
+    date.map_or_else(String::new, |date| format!("    since {}", age(date, now)))
+}
+
+/// How long ago; a clock that was set back makes it nothing.
+fn age(date: Timestamp, now: Timestamp) -> String {
+    human(Duration::try_from(now.duration_since(date)).unwrap_or_default())
+}
+
+/// Lines under a heading at their left.
+struct Note<'a> {
+    text: &'a mut String,
+    style: Style,
+}
+
+impl Note<'_> {
+    fn lines(&mut self, heading: &str, lines: &[String]) {
+        for (index, line) in lines.iter().filter(|line| !line.is_empty()).enumerate() {
+            let heading = if index == 0 { heading } else { "" };
+            // Padded before it is coloured, for colours have no width.
+            let heading = self.style.paint(&format!("{heading:<0$}", INDENT - 2), Tone::Heading);
+            self.text.push_str(&format!("  {heading}{}\n", clean(line)));
+        }
+    }
+}
