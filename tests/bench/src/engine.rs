@@ -285,5 +285,7 @@ fn record(pod: u32) -> PodRecord {
         cgroups: owner.cgroup.into_iter().collect(),
         netns: owner.netns,
         pids: Vec::new(),
+        wiring: None,
+        manager: storewatch_core::pod::Manager::Unknown,
     }
 }

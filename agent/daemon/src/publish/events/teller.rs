@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::publish::testing;
     use std::net::IpAddr;
-    use storewatch_core::verdict::Severity;
+    use storewatch_core::verdict::{Facts, Severity};
 
     fn at(seconds: i64) -> MonoTime {
         MonoTime::from_millis(seconds * 1000)
@@ -207,6 +207,7 @@ mod tests {
             confirms_at: None,
             message: "what stands out".into(),
             evidence: String::new(),
+            facts: Facts::default(),
             remedy: Remedy { now: "do this".into(), prevent: "do that".into() },
             severity: Severity::Critical,
             carried: false,
