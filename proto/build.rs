@@ -2,8 +2,13 @@
 
 use std::error::Error;
 
-const FILES: [&str; 4] =
-    ["hugegraph/metapb.proto", "hugegraph/pdpb.proto", "hugegraph/store.proto", "hugegraph/health.proto"];
+const FILES: [&str; 5] = [
+    "cri/runtime.proto",
+    "hugegraph/health.proto",
+    "hugegraph/metapb.proto",
+    "hugegraph/pdpb.proto",
+    "hugegraph/store.proto",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     for file in FILES {

@@ -1,7 +1,7 @@
 //! Generated protobuf and gRPC code. No logic.
 //!
-//! `proto/hugegraph` holds the part of HugeGraph's wire that is called, and nothing of the rest: messages list only the
-//! fields that are read.
+//! `proto/hugegraph` holds the part of HugeGraph's wire that is called, `proto/cri` that of a node's container runtime, and
+//! nothing of the rest: messages list only the fields that are read.
 
 /// PD's messages about Stores.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; the .proto file explains")]
@@ -25,4 +25,10 @@ pub mod store {
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; the .proto file explains")]
 pub mod health {
     tonic::include_proto!("grpc.health.v1");
+}
+
+/// The container runtime's interface.
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; the .proto file explains")]
+pub mod cri {
+    tonic::include_proto!("runtime.v1");
 }

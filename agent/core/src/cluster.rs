@@ -23,6 +23,7 @@ use std::{
     time::Duration,
 };
 
+mod endpoints;
 mod findings;
 mod publish;
 mod rules;
@@ -115,6 +116,7 @@ pub(crate) struct Cluster {
     pub(crate) rounds: Rounds,
     pub(crate) pd: Pd,
     pub(crate) ownership: Ownership,
+    pub(crate) services: endpoints::Services,
     pub(crate) address_pings: BTreeMap<SocketAddr, AddressPings>,
     /// An inventory sample is wanted now.
     pub(crate) wants_sample: bool,
@@ -151,6 +153,7 @@ impl Cluster {
             stores: BTreeMap::new(),
             rounds: Rounds::default(),
             ownership: Ownership::default(),
+            services: endpoints::Services::default(),
             address_pings: BTreeMap::new(),
             wants_sample: false,
             restored: false,

@@ -47,6 +47,9 @@ const REFRESH: Duration = Duration::from_secs(1);
 /// How soon a change that is no event of its own (a count, an address) is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How long a granted exit is good for without being granted again: as long as the Lease that carries it.
+pub const EXIT_VALID: Duration = Duration::from_secs(60);
+
 /// Pods of one node that are judged. Kubernetes allows 110 by default and 500 at most in practice.
 pub const MAX_PODS: usize = 1024;
 
@@ -105,6 +108,8 @@ pub struct Judge {
     pods: BTreeMap<PodUid, Pod>,
     pods_at: Option<MonoTime>,
     attribution: Attribution,
+    /// Who may leave by the word of whoever sees all nodes, and since when that word is known.
+    exits: Option<(MonoTime, BTreeSet<PodUid>)>,
     early: VecDeque<Early>,
     sources: BTreeMap<SourceName, SourceView>,
     kernel: KernelCounters,
@@ -150,6 +155,7 @@ impl Judge {
             pods: BTreeMap::new(),
             pods_at: None,
             attribution: Attribution::default(),
+            exits: None,
             early: VecDeque::new(),
             sources: BTreeMap::new(),
             kernel: KernelCounters::default(),
@@ -205,6 +211,12 @@ impl Judge {
             Observation::Attempts { at, counts } => self.attempts(at, &counts),
             Observation::Inventory(sample) => self.inventory(&sample),
             Observation::Pods { at, pods } => self.list(at, pods),
+            Observation::Endpoints(report) => {
+                if let Some(cluster) = self.clusters.get_mut(usize::from(report.cluster.0)) {
+                    cluster.endpoints(&report);
+                }
+            }
+            Observation::Exits { at, pods } => self.exits = Some((at, pods)),
             Observation::Processes(reports) => self.processes(&reports),
             Observation::Source(report) => self.source(report),
             Observation::Loss(loss) => self.loss(loss),
@@ -341,7 +353,12 @@ impl Judge {
             assessments.insert(uid.clone(), assessment);
         }
         let needed = self.settings.policy.min_other_ready;
-        let leaving = guard::leaving(&members, needed);
+        let mut leaving = guard::leaving(&members, needed);
+        if let Some((at, granted)) = &self.exits
+            && now.since(*at) <= EXIT_VALID
+        {
+            leaving.extend(granted.iter().cloned());
+        }
         let guards: BTreeMap<_, _> = members
             .iter()
             .filter_map(|member| Some((member, member.leaves?)))

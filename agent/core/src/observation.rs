@@ -2,13 +2,15 @@
 
 use crate::{
     connection::{AttemptCount, ConnectionEvent, InventorySample},
+    endpoints::EndpointsReport,
+    id::PodUid,
     ping::{NameReport, PdReport, Ping, RoundEnded},
     pod::PodRecord,
     process::ProcessReport,
     source::{Loss, SourceReport},
     time::MonoTime,
 };
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Everything that the judge can learn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +40,16 @@ pub enum Observation {
         at: MonoTime,
         /// All pods to judge.
         pods: Vec<Arc<PodRecord>>,
+    },
+    /// What Services lead to: replaces all that was known of the cluster.
+    Endpoints(EndpointsReport),
+    /// Pods that may leave on passive evidence although this node's guard holds them: others of their workload, on other
+    /// nodes, serve. Replaces all that was granted.
+    Exits {
+        /// When it was granted.
+        at: MonoTime,
+        /// Who.
+        pods: BTreeSet<PodUid>,
     },
     /// What was found of processes that the judge asked about.
     Processes(Vec<ProcessReport>),

@@ -143,6 +143,13 @@ impl Tenure {
             .min()
     }
 
+    /// The names of the sources that contradict those that claim it at present: they claimed it and answer without it.
+    pub(crate) fn against(&self) -> String {
+        let denying = |source: &&ClaimSource| self.claims.get(source).is_some_and(|claim| claim.absent_since.is_some());
+        let names: Vec<_> = ClaimSource::ALL.iter().filter(denying).map(|source| source.as_str()).collect();
+        if self.claimed() && self.ended.is_none() { names.join(",") } else { String::new() }
+    }
+
     /// The names of the sources that claim it, or that did last.
     pub(crate) fn sources(&self) -> String {
         let claimed = self.claimed();

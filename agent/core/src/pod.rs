@@ -47,8 +47,38 @@ pub struct PodRecord {
     pub netns: Option<NetnsId>,
     /// Its processes, where they were given; the last resort of attribution.
     pub pids: Vec<u32>,
+    /// How it is wired to this agent; `None` where the source of pods cannot tell.
+    pub wiring: Option<Wiring>,
     /// What runs it.
     pub manager: Manager,
+}
+
+/// How a pod is wired to this agent, by what its manager says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wiring {
+    /// A probe of it asks this agent.
+    pub probe: bool,
+    /// A liveness probe of it asks this agent, which none should: a restart does not bring a target back.
+    pub liveness: bool,
+    /// It declares the readiness gate that this agent keeps.
+    pub gate: bool,
+    /// The gate's condition as it stands; `None` while nobody has written it.
+    pub condition: Option<GateCondition>,
+    /// It has been taken out of judgement.
+    pub maintenance: bool,
+    /// It is being deleted.
+    pub terminating: bool,
+}
+
+/// The condition behind a readiness gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateCondition {
+    /// True lets the pod be ready.
+    pub open: bool,
+    /// Why (a code).
+    pub reason: Arc<str>,
+    /// The same in words.
+    pub message: Arc<str>,
 }
 
 impl PodRecord {

@@ -231,16 +231,23 @@ impl Pod {
         containers.fold(self.dropped, u64::saturating_add)
     }
 
+    /// Its operator has taken it out of judgement.
+    fn in_maintenance(&self) -> bool {
+        self.record.wiring.as_ref().is_some_and(|wiring| wiring.maintenance)
+    }
+
     /// What the guard has to know.
     pub(crate) fn member(&self, assessment: &Assessment) -> Member {
         let reason = if assessment.live || !self.restored { assessment.base } else { self.verdict.reason };
+        // What is not judged is no one's replacement.
+        let reason = if self.in_maintenance() { Reason::Maintenance } else { reason };
         Member {
             uid: self.record.uid.clone(),
             cluster: self.record.cluster,
             namespace: Arc::clone(&self.record.pod.namespace),
             workload: self.record.workload.clone(),
             ready: reason.status() == Status::Ready,
-            leaves: assessment.leaves,
+            leaves: assessment.leaves.filter(|_| !self.in_maintenance()),
             out: assessment.leaves.is_some_and(|(reason, _)| reason == self.verdict.reason),
             suspicions: assessment.suspicions.clone(),
         }
@@ -260,7 +267,15 @@ impl Pod {
         let mut carried = assessment.waits && self.verdict.carried;
         // A verdict on passive evidence lives in its latch, which the guard watches; the others stand by themselves.
         let passive = matches!(self.verdict.reason, Reason::PodCannotReachStores | Reason::StaleTransport);
-        let keeps_prior = !assessment.live && self.restored && !passive;
+        let keeps_prior = !assessment.live && self.restored && !passive && !self.in_maintenance();
+        if self.in_maintenance() {
+            reason = Reason::Maintenance;
+            carried = false;
+            assessment.waits = false;
+            assessment.leaves = None;
+            assessment.findings.clear();
+            self.carried.clear();
+        }
         if let Some((leaves, _)) = assessment.leaves.filter(|_| reason.status() != Status::NotReady) {
             if let Some(guard) = guard.filter(|guard| guard.holds) {
                 let said = Said::new(
@@ -301,7 +316,7 @@ impl Pod {
         self.verdict.ready = match self.verdict.status {
             Status::Ready => true,
             Status::NotReady => false,
-            Status::Unknown => policy.ready_when_unknown(),
+            Status::Unknown => policy.ready_when_unknown() || self.in_maintenance(),
         };
         self.evidence_at = assessment.evidence_at;
         if self.restored || self.reach.as_ref().is_some_and(|latch| latch.carried) {
@@ -336,6 +351,7 @@ impl Pod {
             Reason::PodCannotReachStores => "the pod's attempts fail at stores that answer this node".into(),
             Reason::StaleTransport => "the pod keeps dialling an address that its store has left".into(),
             Reason::PodSourceAbsent => "the list of pods is not available".into(),
+            Reason::Maintenance => "the pod is not judged: its maintenance annotation says so".into(),
             reason => cluster.message(reason),
         }
     }

@@ -319,6 +319,13 @@ pub(crate) fn advice(
             "see why this agent's own pings ended: storewatch status, and its log".to_owned(),
             "CPU that suffices for the agent".to_owned(),
         ),
+        Reason::Maintenance => (
+            format!(
+                "when the work is done, take the annotation away: kubectl annotate pod -n {} {} storewatch.io/maintenance-",
+                record.pod.namespace, record.pod.name
+            ),
+            "nothing: whoever set it wanted it".to_owned(),
+        ),
         Reason::PodSourceAbsent => (
             "give the agent its list of pods: storewatch status says what is missing".to_owned(),
             "a list of pods that the agent may always read".to_owned(),

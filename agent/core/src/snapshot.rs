@@ -3,6 +3,7 @@
 use crate::{
     attribution::Unattributed,
     connection::ConnectionOutcome,
+    endpoints::Occupant,
     guard::GuardView,
     id::{ClusterId, HostPort, TargetId, TargetKey},
     ping::{Phases, PingOutcome},
@@ -110,6 +111,10 @@ pub struct AddressView {
     pub source: String,
     /// What a ping there showed.
     pub identity: Option<Arc<str>>,
+    /// Sources that claimed it and now answer without it, while others claim it; empty when they agree.
+    pub against: String,
+    /// The pod there, or the last one that was, where Kubernetes tells.
+    pub occupant: Option<Occupant>,
 }
 
 /// The last ping of a Store.

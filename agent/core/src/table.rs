@@ -55,6 +55,8 @@ pub enum Via {
     Direct,
     /// Another container of the pod dials the same address.
     Proxy,
+    /// Through a Service's address.
+    Service,
 }
 
 impl Via {
@@ -63,6 +65,7 @@ impl Via {
         match self {
             Self::Direct => "direct",
             Self::Proxy => "proxy",
+            Self::Service => "service",
         }
     }
 }

@@ -40,6 +40,7 @@ pub enum Reason {
     NoEvidenceYet,
     EvidenceExpired,
     PodSourceAbsent,
+    Maintenance,
 }
 
 impl Reason {
@@ -66,7 +67,7 @@ impl Reason {
             | Self::StoreListUnknown
             | Self::PodCannotReachStores
             | Self::StaleTransport => Status::NotReady,
-            Self::NoEvidenceYet | Self::EvidenceExpired | Self::PodSourceAbsent => Status::Unknown,
+            Self::NoEvidenceYet | Self::EvidenceExpired | Self::PodSourceAbsent | Self::Maintenance => Status::Unknown,
         }
     }
 
@@ -83,6 +84,7 @@ impl Reason {
             Self::NoEvidenceYet => "NoEvidenceYet",
             Self::EvidenceExpired => "EvidenceExpired",
             Self::PodSourceAbsent => "PodSourceAbsent",
+            Self::Maintenance => "Maintenance",
         }
     }
 }

@@ -3,17 +3,20 @@
 use crate::{
     ask::{self, Asker},
     clock,
-    config::{Config, KernelMode},
+    config::{Config, KernelMode, PodSource},
     engine::{self, Wiring},
+    kubernetes::{client::Access, health::Health},
     observe::{self, ObservationSender},
     publish::{
-        self, Publication,
+        self, Publication, events,
+        gate::{self, GateSettings},
         metrics::ProgramSeconds,
         serve::{Bound, serve},
     },
     requests::{self, ClusterRequests, KernelRequests},
     runtime::{shutdown::Signals, tasks::Tasks, telemetry},
     source::{
+        endpoints,
         kernel::{self, KernelSource},
         names::Names,
         pd,
@@ -65,8 +68,19 @@ pub async fn run(config: Config) -> Result<ExitCode> {
 
     let source = open_kernel(&config)?;
     let programs = source.handle();
+    let health = Arc::new(Health::default());
+    let access = Arc::new(Access::new(Arc::clone(&health)));
     let processes = Processes::new(sender.process_requests());
     start_sources(&mut tasks, &config, &observations, clusters, (source, kernel), processes, &stop)?;
+    start_pods(&mut tasks, &config, &access, &observations, &stop);
+    if config.pods.source == PodSource::Kubernetes {
+        write_to_kubernetes(&mut tasks, &config, &access, &publication, &observations, &stop);
+        let sender = observations.clone();
+        tasks.until(&stop, "kubernetes source", async move {
+            health.run(sender).await;
+            Ok(())
+        });
+    }
     drop(observations);
     let wiring = Wiring { observations: receiver, requests: sender, questions, publisher, recorder };
     let engine_stop = stop.clone();
@@ -134,10 +148,7 @@ fn start_sources(
     processes: Processes,
     stop: &CancellationToken,
 ) -> Result<()> {
-    let mut observe = |name, source: BoxFuture<'static, Result<()>>| {
-        let stop = stop.clone();
-        tasks.spawn(name, async move { stop.run_until_cancelled(source).await.unwrap_or(Ok(())) });
-    };
+    let mut observe = |name, source: BoxFuture<'static, Result<()>>| tasks.until(stop, name, source);
     let cadence = Cadence {
         interval: config.ping.interval,
         idle_interval: config.ping.idle_interval,
@@ -160,8 +171,43 @@ fn start_sources(
     let sender = observations.clone();
     observe("pings source", Box::pin(async move { Ok(pings::run(cadence, clusters, names, sender).await?) }));
     observe("processes source", Box::pin(processes.run(observations.clone())));
-    observe("pods source", Box::pin(PodsTask::new(config).run(observations.clone())));
     Ok(())
+}
+
+/// Starts what tells the pods of this node, and who is behind the targets' names.
+fn start_pods(
+    tasks: &mut Tasks,
+    config: &Config,
+    access: &Arc<Access>,
+    observations: &ObservationSender,
+    stop: &CancellationToken,
+) {
+    let pods = PodsTask::new(config, Arc::clone(access));
+    tasks.until(stop, "pods source", pods.run(observations.clone()));
+    if config.pods.source == PodSource::Kubernetes {
+        let watching = endpoints::run(Arc::new(config.clone()), Arc::clone(access), observations.clone());
+        tasks.until(stop, "endpoints source", watching);
+    }
+}
+
+/// Starts everything that writes to the API server, until `stop`.
+fn write_to_kubernetes(
+    tasks: &mut Tasks,
+    config: &Config,
+    access: &Arc<Access>,
+    publication: &Publication,
+    observations: &ObservationSender,
+    stop: &CancellationToken,
+) {
+    let settings = GateSettings::new(config);
+    if settings.wanted() {
+        let (access, sender) = (Arc::clone(access), observations.clone());
+        tasks.until(stop, "readiness gate", gate::run(settings, access, publication.subscribe(), sender));
+    }
+    if config.kubernetes.events {
+        let events = events::run(Arc::clone(&config.node), Arc::clone(access), publication.subscribe());
+        tasks.until(stop, "kubernetes events", events);
+    }
 }
 
 /// Loads the kernel part, or says why not.

@@ -9,6 +9,7 @@ mod events;
 mod exit;
 mod explain;
 mod list;
+mod open_gates;
 mod probe;
 mod query;
 mod status;
@@ -103,6 +104,13 @@ pub enum Command {
     #[command(after_help = "Examples:\n  storewatch probe graph/hugegraph-server-0\n  \
                             POD_UID=6f2c... STOREWATCH_AGENT=http://10.0.0.7:9465 storewatch probe --on-error ready")]
     Probe(ProbeArgs),
+
+    /// Open the readiness gates of all selected pods, on all nodes: to be run before the agents are taken away.
+    ///
+    /// It needs a kubeconfig or a service account that may list these pods and patch their status. An agent that still
+    /// runs may shut a gate again.
+    #[command(after_help = "Example:\n  storewatch open-gates --config /etc/storewatch/storewatch.yaml")]
+    OpenGates(ConfigArgs),
 
     /// Run the whole product on this machine, with a cluster and pods of its own in network namespaces (needs root).
     #[command(after_help = "Example:\n  sudo storewatch demo --keep")]
@@ -309,6 +317,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Events(args) => asking(events::run(agent, output, &args)),
         Command::Explain(ExplainArgs { pod, ask }) => asking(explain::run(agent, output, &pod, ask.timeout)),
         Command::Probe(args) => asking(probe::run(agent, output, &args.or_pod_uid(std::env::var("POD_UID").ok()))),
+        Command::OpenGates(args) => asking(open_gates::run(&args, &mut std::io::stdout())),
         Command::Demo(DemoArgs { keep, part }) => match part {
             Some(part) => crate::demo::run_part(part),
             None => crate::demo::run(keep),

@@ -13,6 +13,7 @@ pub mod config;
 pub mod demo;
 pub mod doctor;
 pub mod engine;
+pub mod kubernetes;
 pub mod netns;
 pub mod observe;
 pub mod publish;

@@ -13,7 +13,9 @@
 
 pub mod admin;
 mod dto;
+pub mod events;
 mod feed;
+pub mod gate;
 mod health;
 pub mod metrics;
 pub mod probe;

@@ -2,6 +2,7 @@
 //! downstream of it.
 
 pub mod clock;
+pub mod endpoints;
 pub mod inventory;
 pub mod kernel;
 pub mod names;

@@ -15,6 +15,7 @@ fn pod(uid: &str) -> PodRecord {
         cgroups: Vec::new(),
         netns: None,
         pids: Vec::new(),
+        wiring: None,
         manager: Manager::Unknown,
     }
 }

@@ -21,6 +21,8 @@ impl Cluster {
                 to: tenure.ended,
                 source: tenure.sources(),
                 identity: tenure.identity.as_ref().map(|(name, _)| Arc::clone(name)),
+                against: tenure.against(),
+                occupant: self.services.occupant(target, address).cloned(),
             })
             .collect()
     }

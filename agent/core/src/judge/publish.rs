@@ -4,6 +4,7 @@ use super::{Advance, Judge, LOOK, REFRESH};
 use crate::{
     cluster::Cluster,
     id::PodUid,
+    pod::Wiring,
     pods::Pod,
     remedy::{self, Case},
     snapshot::{ClusterView, Dropped, PodView, Snapshot},
@@ -36,6 +37,7 @@ struct ClusterGist {
 struct PodGist {
     uid: PodUid,
     ips: Vec<IpAddr>,
+    wiring: Option<Wiring>,
     verdict: (bool, Reason, bool),
     findings: Vec<FindingGist>,
 }
@@ -86,6 +88,7 @@ impl PodGist {
         Self {
             uid: view.record.uid.clone(),
             ips: view.record.ips.clone(),
+            wiring: view.record.wiring.clone(),
             verdict: (view.verdict.ready, view.verdict.reason, view.verdict.carried),
             findings: view.findings.iter().map(finding).collect(),
         }

@@ -68,6 +68,7 @@ impl Pod {
                 let unclaimed = cluster.ownership.owner(*address, world.now) == Owner::Unknown;
                 let established = remote.last_established.is_some_and(|at| at >= since) || remote.established > 0;
                 if unclaimed
+                    && !cluster.services.is_service(address.ip())
                     && failed >= 2
                     && !established
                     && cluster.resolved()

@@ -173,7 +173,13 @@ impl Pod {
                 bytes_received: socket.bytes_received,
                 unanswered: socket.unanswered,
                 waiting_since: socket.stuck_since,
-                via: if self.proxied.contains(&socket.remote) { Via::Proxy } else { Via::Direct },
+                via: if self.proxied.contains(&socket.remote) {
+                    Via::Proxy
+                } else if cluster.services.is_service(socket.remote.ip()) {
+                    Via::Service
+                } else {
+                    Via::Direct
+                },
                 ended: socket.ended,
             });
         }

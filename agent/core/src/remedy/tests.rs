@@ -15,6 +15,7 @@ fn record(manager: Manager) -> PodRecord {
         cgroups: Vec::new(),
         netns: None,
         pids: Vec::new(),
+        wiring: None,
         manager,
     }
 }

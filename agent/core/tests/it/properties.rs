@@ -50,6 +50,7 @@ fn record(number: u64) -> Arc<PodRecord> {
         cgroups: vec![CgroupId(number)],
         netns: Some(NetnsId(u32::try_from(number % 7).unwrap())),
         pids: vec![1],
+        wiring: None,
         manager: Manager::Unknown,
     })
 }

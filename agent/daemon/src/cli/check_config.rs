@@ -22,7 +22,7 @@ pub(super) fn complaint(mistakes: &Mistakes) -> Failure {
     Failure::mistakes(lines)
 }
 
-/// Prints the effective configuration, and as comments what of it this build does not do yet; or all mistakes, those of the
+/// Prints the effective configuration, and as comments what of it has no effect; or all mistakes, those of the
 /// pod list that it names included. A pod list that is not there yet is none: it may come while the agent runs.
 pub(super) fn run(args: &ConfigArgs, output: Output, out: &mut dyn io::Write) -> Result<ExitCode, Failure> {
     let result = read(args);
@@ -34,7 +34,7 @@ pub(super) fn run(args: &ConfigArgs, output: Output, out: &mut dyn io::Write) ->
     }
     match (output, result) {
         (Output::Table, Ok(config)) => {
-            let notes: String = not_offered(&config).into_iter().map(|note| format!("# {note}\n")).collect();
+            let notes: String = without_effect(&config).into_iter().map(|note| format!("# {note}\n")).collect();
             print(&format!("{notes}{}", config.to_yaml()), out)?;
         }
         (Output::Json, Ok(config)) => print(&format!("{:#}\n", config.to_json()), out)?,
@@ -65,19 +65,17 @@ fn pod_list(lines: Vec<String>, output: Output, out: &mut dyn io::Write) -> Resu
     }
 }
 
-/// What is configured rightly and not offered by this build.
-fn not_offered(config: &Config) -> Vec<String> {
-    let mut notes = Vec::new();
-    match config.pods.source {
-        PodSource::Kubernetes => notes.push("pods.source: kubernetes"),
-        PodSource::Cri => notes.push("pods.source: cri"),
-        PodSource::File | PodSource::None => {}
+/// What is configured rightly and has no effect.
+fn without_effect(config: &Config) -> Vec<String> {
+    if config.pods.source == PodSource::Kubernetes {
+        return Vec::new();
     }
+    let mut keys = Vec::new();
     if config.kubernetes.readiness_gate {
-        notes.push("kubernetes.readiness_gate: on");
+        keys.push("kubernetes.readiness_gate: on");
     }
     if config.healing != HealingMode::Off {
-        notes.push("healing.mode other than off");
+        keys.push("healing.mode other than off");
     }
-    notes.into_iter().map(|what| format!("this build does not offer {what} yet")).collect()
+    keys.into_iter().map(|key| format!("{key} has no effect without pods.source: kubernetes")).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, future::Future};
 use tokio::task::{Id, JoinSet};
+use tokio_util::sync::CancellationToken;
 
 /// Every long-lived task of the agent.
 #[derive(Debug, Default)]
@@ -24,6 +25,17 @@ impl Tasks {
     pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
         let handle = self.set.spawn(task);
         self.names.insert(handle.id(), name);
+    }
+
+    /// Starts a task that ends when `stop` is cancelled.
+    pub fn until(
+        &mut self,
+        stop: &CancellationToken,
+        name: &'static str,
+        task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    ) {
+        let stop = stop.clone();
+        self.spawn(name, async move { stop.run_until_cancelled(task).await.unwrap_or(Ok(())) });
     }
 
     /// The next task that ends; `None` when none is left. Cancel-safe.

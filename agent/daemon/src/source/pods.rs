@@ -1,9 +1,13 @@
-//! The pods of this node. In this build they come from a file; the source says so where the configuration wants another.
+//! The pods of this node: from the API server, from the container runtime, or from a file.
 
 mod cgroup;
+mod cri;
 mod file;
+mod kubepods;
+mod kubernetes;
 mod locate;
 mod manager;
+mod placing;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -12,6 +16,7 @@ use self::{file::PodEntry, locate::Locator, watch::Watched};
 use crate::{
     clock,
     config::{Config, PodSource},
+    kubernetes::client::Access,
     observe::ObservationSender,
 };
 use std::{future::pending, path::PathBuf, sync::Arc, time::Duration};
@@ -42,12 +47,18 @@ pub struct PodsTask {
     file: PathBuf,
     clusters: Vec<Arc<str>>,
     host: Host,
+    of_node: kubernetes::PodsOfNode,
+    selection: cri::Selection,
+    access: Arc<Access>,
 }
 
 impl PodsTask {
     /// As configured.
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &Config, access: Arc<Access>) -> Self {
         Self {
+            of_node: kubernetes::PodsOfNode::new(config),
+            selection: cri::Selection::new(config),
+            access,
             source: config.pods.source,
             file: config.pods.file.clone(),
             clusters: config.clusters.iter().map(|cluster| Arc::clone(&cluster.name)).collect(),
@@ -64,11 +75,9 @@ impl PodsTask {
             PodSource::File => return self.follow(sender).await,
             PodSource::None => "switched off by pods.source: none; only the node is judged",
             PodSource::Kubernetes => {
-                "this build does not offer pods.source: kubernetes yet; list the pods in a file (pods.source: file)"
+                return kubernetes::follow(&self.of_node, &self.access, self.host, &sender).await;
             }
-            PodSource::Cri => {
-                "this build does not offer pods.source: cri yet; list the pods in a file (pods.source: file)"
-            }
+            PodSource::Cri => return cri::follow(&self.selection, self.host, &sender).await,
         };
         let report = report(clock::now(), SourceState::Absent, absent.into());
         if sender.send(report).await.is_err() {

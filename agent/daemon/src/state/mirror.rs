@@ -206,7 +206,7 @@ bare! {
 names! {
     ReasonName of verdict::Reason {
         StoreAnswering, PassiveOnly, NoStoreAnswers, NoStoreRegistered, StoreListUnknown, PodCannotReachStores,
-        StaleTransport, NoEvidenceYet, EvidenceExpired, PodSourceAbsent,
+        StaleTransport, NoEvidenceYet, EvidenceExpired, PodSourceAbsent, Maintenance,
     }
     FindingName of verdict::FindingCode {
         StaleTransportSuspected, StaleTransport, StoreDown, StoreHung, PathBlackhole, IpReused, ConnectionResets,
@@ -370,8 +370,18 @@ record! {
         cgroups: Vec<id::CgroupId>,
         netns: Option<id::NetnsId>,
         pids: Vec<u32>,
+        wiring: Option<pod::Wiring>,
         manager: pod::Manager,
     }
+    Wiring of pod::Wiring {
+        probe: bool,
+        liveness: bool,
+        gate: bool,
+        condition: Option<pod::GateCondition>,
+        maintenance: bool,
+        terminating: bool,
+    }
+    GateCondition of pod::GateCondition { open: bool, reason: Arc<str>, message: Arc<str> }
     PodRef of id::PodRef { namespace: Arc<str>, name: Arc<str> }
     Workload of pod::Workload { kind: Arc<str>, name: Arc<str> }
     ReachLatch of pods::ReachLatch {

@@ -16,7 +16,7 @@ use storewatch_core::{
     id::{CgroupId, ClusterId, ContainerKey, HostPort, NetnsId, PodRef, PodUid, TargetKey},
     memory::{ClusterMemory, ContainerMemory, Memory, PodMemory, TenureMemory, VerdictMemory},
     ownership::{Claim, ClaimSource, SuccessorClock, Tenure},
-    pod::{Manager, PodRecord, Workload},
+    pod::{GateCondition, Manager, PodRecord, Wiring, Workload},
     pods::ReachLatch,
     stale::StaleEntry,
     time::MonoTime,
@@ -66,7 +66,7 @@ fn tenure(ended: Option<i64>) -> Tenure {
     }
 }
 
-const ALL_REASONS: [Reason; 10] = [
+const ALL_REASONS: [Reason; 11] = [
     Reason::StoreAnswering,
     Reason::PassiveOnly,
     Reason::NoStoreAnswers,
@@ -77,6 +77,7 @@ const ALL_REASONS: [Reason; 10] = [
     Reason::NoEvidenceYet,
     Reason::EvidenceExpired,
     Reason::PodSourceAbsent,
+    Reason::Maintenance,
 ];
 
 const ALL_FINDINGS: [FindingCode; 21] = [
@@ -186,6 +187,14 @@ fn everything() -> Memory {
             cgroups: vec![CgroupId(1), CgroupId(u64::MAX)],
             netns: (index.is_multiple_of(2)).then_some(NetnsId(u32::MAX)),
             pids: vec![1, u32::MAX],
+            wiring: (index % 2 == 1).then(|| Wiring {
+                probe: true,
+                liveness: true,
+                gate: true,
+                condition: Some(GateCondition { open: true, reason: "StoreAnswering".into(), message: "m".into() }),
+                maintenance: true,
+                terminating: true,
+            }),
             manager: managers[index % managers.len()].clone(),
         },
         verdict: verdict(reason, 60_000),

@@ -20,14 +20,15 @@ fn a_good_configuration_is_printed_and_reads_back() {
 }
 
 #[test]
-fn what_this_build_does_not_offer_is_told_and_no_mistake() {
-    let (_folder, path) = folder_with("c.yaml", "hugegraph: {stores: [\"s:1\"]}\nhealing: {mode: evict}\n");
+fn what_has_no_effect_is_told_and_no_mistake() {
+    let text = "hugegraph: {stores: [\"s:1\"]}\nhealing: {mode: evict}\nkubernetes: {readiness_gate: on}\npods: {source: none}\n";
+    let (_folder, path) = folder_with("c.yaml", text);
     let ended = storewatch(&["check-config", "--config", &path], &[]);
     assert_eq!(ended.code, Some(0));
     let notes: Vec<_> = ended.out.lines().take(2).collect();
     let expected = [
-        "# this build does not offer pods.source: kubernetes yet",
-        "# this build does not offer healing.mode other than off yet",
+        "# kubernetes.readiness_gate: on has no effect without pods.source: kubernetes",
+        "# healing.mode other than off has no effect without pods.source: kubernetes",
     ];
     assert_eq!(notes, expected);
 }

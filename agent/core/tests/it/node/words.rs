@@ -24,6 +24,7 @@ pub(super) fn pod(text: &str) -> PodRecord {
         netns: Some(NetnsId(u32::try_from(1000 + cgroups[0]).unwrap())),
         cgroups: cgroups.into_iter().map(CgroupId).collect(),
         pids: Vec::new(),
+        wiring: None,
         manager: Manager::Kubernetes,
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct PodDto<'a> {
     workload: Option<String>,
     ips: &'a [IpAddr],
     host_network: bool,
+    /// Null where the source of pods cannot tell.
+    wiring: Option<WiringDto<'a>>,
     status: &'static str,
     ready: bool,
     reason: &'static str,
@@ -41,6 +43,24 @@ pub(crate) struct PodDto<'a> {
     guard: Option<GuardDto>,
     processes: Vec<ProcessDto>,
     targets: Vec<TargetDto>,
+}
+
+/// How the pod is wired to this agent.
+#[derive(Debug, Serialize)]
+struct WiringDto<'a> {
+    probe: bool,
+    /// A mistake: see the README on liveness.
+    liveness: bool,
+    gate: bool,
+    condition: Option<ConditionDto<'a>>,
+    maintenance: bool,
+}
+
+/// The gate's condition as it stands.
+#[derive(Debug, Serialize)]
+struct ConditionDto<'a> {
+    open: bool,
+    reason: &'a str,
 }
 
 /// How the guard stands to a pod that should leave.
@@ -181,6 +201,16 @@ impl<'a> PodDto<'a> {
             workload: record.workload.as_ref().map(|workload| format!("{}/{}", workload.kind, workload.name)),
             ips: &record.ips,
             host_network: record.host_network,
+            wiring: record.wiring.as_ref().map(|wiring| WiringDto {
+                probe: wiring.probe,
+                liveness: wiring.liveness,
+                gate: wiring.gate,
+                condition: wiring
+                    .condition
+                    .as_ref()
+                    .map(|condition| ConditionDto { open: condition.open, reason: &condition.reason }),
+                maintenance: wiring.maintenance,
+            }),
             status: verdict.status.as_str(),
             ready: verdict.ready,
             reason: verdict.reason.as_str(),

@@ -44,6 +44,22 @@ struct AddressDto<'a> {
     to: Option<String>,
     source: &'a str,
     identity: Option<&'a str>,
+    /// Sources that contradict those that claim it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    against: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<OccupantDto<'a>>,
+}
+
+/// The pod at an address.
+#[derive(Debug, Serialize)]
+struct OccupantDto<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    uid: &'a str,
+    /// Null where the endpoint does not say.
+    serving: Option<bool>,
+    terminating: bool,
 }
 
 /// PD of all clusters: with several, `reachable` and `has_leader` hold only if they hold for each.
@@ -98,6 +114,14 @@ impl<'a> StoreDto<'a> {
                     to: address.to.map(|to| clocks.date(to)),
                     source: &address.source,
                     identity: address.identity.as_deref(),
+                    against: &address.against,
+                    pod: address.occupant.as_ref().map(|occupant| OccupantDto {
+                        namespace: &occupant.pod.namespace,
+                        name: &occupant.pod.name,
+                        uid: &occupant.uid.0,
+                        serving: occupant.serving,
+                        terminating: occupant.terminating,
+                    }),
                 })
                 .collect(),
             findings: store.findings.iter().map(|finding| FindingDto::new(finding, clocks)).collect(),

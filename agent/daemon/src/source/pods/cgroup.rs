@@ -19,16 +19,22 @@ pub(super) fn mount_point() -> Option<PathBuf> {
 
 /// The first mount of the whole hierarchy in a `mountinfo` table: one that shows a part only cannot resolve every path.
 fn find_mount(table: &str) -> Option<PathBuf> {
-    let mut mounts: Vec<(bool, &str)> = table
+    // In a cgroup namespace of its own, a process sees the host's hierarchy with a root above its own: more than whole.
+    let rank = |root: &str| match root {
+        "/" => 1,
+        _ if root.split('/').skip(1).all(|part| part == "..") => 0,
+        _ => 2,
+    };
+    let mut mounts: Vec<(u8, &str)> = table
         .lines()
         .filter_map(|line| {
             let (front, back) = line.split_once(" - ")?;
             let mut fields = front.split(' ').skip(3);
             let (root, point) = (fields.next()?, fields.next()?);
-            (back.split(' ').next()? == "cgroup2").then_some((root != "/", point))
+            (back.split(' ').next()? == "cgroup2").then_some((rank(root), point))
         })
         .collect();
-    mounts.sort_by_key(|(partial, point)| (*partial, !point.starts_with("/sys/fs/cgroup")));
+    mounts.sort_by_key(|(rank, point)| (*rank, !point.starts_with("/sys/fs/cgroup")));
     // The table writes a space as \040.
     mounts.first().map(|(_, point)| PathBuf::from(point.replace("\\040", " ")))
 }
@@ -87,6 +93,9 @@ mod tests {
         assert_eq!(find_mount(several), Some(PathBuf::from("/host/my cgroup")));
         let usual = "1 2 0:1 / /mnt/c rw - cgroup2 c rw\n3 2 0:1 / /sys/fs/cgroup rw - cgroup2 c rw\n";
         assert_eq!(find_mount(usual), Some(PathBuf::from("/sys/fs/cgroup")));
+        let in_a_container = "1 2 0:1 / /sys/fs/cgroup ro - cgroup2 c ro\n\
+                              3 2 0:1 /../../.. /host/sys/fs/cgroup ro - cgroup2 c ro\n";
+        assert_eq!(find_mount(in_a_container), Some(PathBuf::from("/host/sys/fs/cgroup")));
         assert_eq!(find_mount("31 30 0:27 / /a rw - cgroup cgroup rw\nnonsense\n - cgroup2\n"), None);
     }
 

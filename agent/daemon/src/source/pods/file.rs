@@ -14,7 +14,7 @@ use std::{
 };
 use storewatch_core::{
     id::{ClusterId, PodRef, PodUid},
-    pod::Workload,
+    pod::{Wiring, Workload},
 };
 
 /// Pods of one node; a kubelet allows 110 by default.
@@ -32,6 +32,9 @@ pub(super) struct PodEntry {
     pub(super) cgroup: Option<PathBuf>,
     pub(super) pid: Option<u32>,
     pub(super) host_network: bool,
+    pub(super) wiring: Option<Wiring>,
+    /// Its places were searched and not given: one that is gone by now is no mistake.
+    pub(super) searched: bool,
 }
 
 /// Reads the list.
@@ -84,6 +87,8 @@ fn entry(item: &Node, index: usize, clusters: &[Arc<str>], found: &Found) -> Pod
         cgroup: section.optional("cgroup", place),
         pid: section.optional("pid", |node| value::integer_within(node, 1, 1 << 22)),
         host_network: section.value("host_network", false, value::boolean),
+        wiring: None,
+        searched: false,
     };
     if !["netns", "cgroup", "pid"].iter().any(|key| section.has(key)) {
         let rule = "needs one of netns, cgroup and pid: where the pod's sockets are";

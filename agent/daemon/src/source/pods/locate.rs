@@ -16,8 +16,8 @@ use storewatch_core::{
 /// Where this machine shows its processes and cgroups.
 #[derive(Clone, Debug)]
 pub struct Host {
-    proc: PathBuf,
-    cgroup: Option<PathBuf>,
+    pub(super) proc: PathBuf,
+    pub(super) cgroup: Option<PathBuf>,
     /// Whether a namespace's path must lie on the kernel's namespace file system.
     nsfs: bool,
 }
@@ -85,13 +85,16 @@ impl Locator {
                     cgroups: place.cgroups,
                     netns: place.netns.filter(|_| !host_network),
                     pids: place.pids,
-                    manager: place.manager,
+                    wiring: entry.wiring.clone(),
+                    manager: if entry.searched { Manager::Kubernetes } else { place.manager },
                 }
             })
             .collect();
         share(&mut records);
         for (record, entry) in records.iter().zip(entries) {
-            let found = entry.pid.is_none_or(|pid| record.pids.contains(&pid));
+            // Whoever has no place at all yet (a pod that is being made) lacks nothing.
+            let placed = entry.cgroup.is_some() || entry.netns.is_some() || entry.pid.is_some();
+            let found = placed && entry.pid.is_none_or(|pid| record.pids.contains(&pid));
             if record.containers().is_empty() && found && !problems.iter().any(|text| text.starts_with(&prefix(entry)))
             {
                 let reason = "its cgroup and network namespace are shared with others; give it a cgroup of its own";
@@ -112,7 +115,11 @@ impl Locator {
 
     fn place(&mut self, entry: &PodEntry, problems: &mut Vec<String>) -> Place {
         let mut place = Place::default();
-        let mut problem = |text: String| problems.push(format!("{}{text}", prefix(entry)));
+        let mut problem = |text: String| {
+            if !entry.searched {
+                problems.push(format!("{}{text}", prefix(entry)));
+            }
+        };
         if let Some(path) = &entry.netns {
             match self.netns_at(path) {
                 Ok(id) => place.netns = Some(id),

@@ -356,23 +356,26 @@ fn with_several_clusters_each_pod_names_its_own() {
 }
 
 fn task(source: PodSource, file: &Path, root: &Path) -> PodsTask {
-    PodsTask { source, file: file.to_owned(), clusters: vec!["default".into()], host: Host::imitated(root) }
+    let text =
+        format!("hugegraph: {{stores: [\"10.0.0.1:8500\"]}}\npods: {{cri_socket: {}/cri.sock}}\n", root.display());
+    let config = crate::config::parse(&text, "config", &crate::config::Surroundings::default()).unwrap();
+    let access = Arc::new(Access::new(Arc::default()));
+    PodsTask { source, file: file.to_owned(), host: Host::imitated(root), ..PodsTask::new(&config, access) }
 }
 
 #[tokio::test]
-async fn sources_that_this_build_lacks_say_so() {
+async fn a_source_that_has_no_list_says_so() {
     let rows = [
-        (PodSource::None, "pods.source: none"),
-        (PodSource::Cri, "pods.source: cri yet"),
-        (PodSource::Kubernetes, "pods.source: kubernetes yet"),
+        (PodSource::None, SourceState::Absent, "pods.source: none"),
+        (PodSource::Cri, SourceState::Degraded, "/none/cri.sock: the container runtime does not answer"),
     ];
-    for (source, word) in rows {
+    for (source, state, words) in rows {
         let (sender, mut receiver) = crate::observe::channel();
         let mut tasks = Tasks::default();
         tasks.spawn("pods", task(source, Path::new("/none"), Path::new("/none")).run(sender));
         let Some(Observation::Source(report)) = receiver.recv().await else { panic!("no report") };
-        assert_eq!((report.source, report.state), (SourceName::Pods, SourceState::Absent));
-        assert!(report.detail.contains(word), "{}", report.detail);
+        assert_eq!((report.source, report.state), (SourceName::Pods, state));
+        assert!(report.detail.contains(words), "{}", report.detail);
     }
 }
 

@@ -61,6 +61,7 @@ fn pod(n: u64) -> Arc<PodRecord> {
         cgroups: vec![CgroupId(n + 100)],
         netns: Some(NetnsId(u32::try_from(n).unwrap() + 100)),
         pids: Vec::new(),
+        wiring: None,
         manager: Manager::Unknown,
     })
 }
