@@ -287,5 +287,6 @@ fn record(pod: u32) -> PodRecord {
         netns: owner.netns,
         pids: Vec::new(),
         manager: Manager::Kubernetes,
+        wiring: None,
     }
 }

@@ -1,9 +1,14 @@
 //! The pods' list, the kernel source and the judge, joined as the agent joins them; no pings, no names.
 
 use anyhow::{Result, bail, ensure};
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use storewatch::{
-    clock, config, observe,
+    clock, config,
+    kubernetes::{client::Access, health::Health},
+    observe,
     observe::ObservationReceiver,
     requests::{self, RequestSender},
     source::{
@@ -67,10 +72,12 @@ state_file: ''
         let handle = source.handle();
         let (sender, receiver) = observe::channel();
         let (requests, _, kernel_requests) = requests::channel(1);
+        // The pods come from a file: nobody asks an API server.
+        let access = Arc::new(Access::new(Arc::new(Health::default())));
         // The test owns these two tasks and looks at their end.
         let tasks = vec![
             tokio::task::spawn_local(source.run(sender.clone(), kernel_requests)),
-            tokio::task::spawn_local(PodsTask::new(&config).run(sender)),
+            tokio::task::spawn_local(PodsTask::new(&config, access).run(sender)),
         ];
         let judge = Judge::new(config.settings(), clock::now());
         Ok(Self { handle, judge, receiver, requests, tasks, folder })
