@@ -494,7 +494,7 @@ impl Ownership {
 
     /// Forgets all tenures and holds these instead, clocks and all.
     pub(crate) fn replace(&mut self, tenures: impl IntoIterator<Item = (TargetKey, SocketAddr, Tenure)>) {
-        let Self { tenures: old, at, contested, count, listed: _, changes, dropped: _ } = self;
+        let Self { tenures: old, at, contested, count, listed: _, gone: _, changes, dropped: _ } = self;
         old.clear();
         at.clear();
         contested.clear();

@@ -6,9 +6,12 @@ mod client;
 mod connections;
 mod events;
 mod exit;
+mod lines;
 mod list;
 mod probe;
 mod query;
+mod record;
+mod replay;
 mod status;
 mod table;
 mod wire;
@@ -92,6 +95,18 @@ pub enum Command {
     #[command(after_help = "Examples:\n  storewatch probe graph/hugegraph-server-0\n  \
                             POD_UID=6f2c... STOREWATCH_AGENT=http://10.0.0.7:9465 storewatch probe --on-error ready")]
     Probe(ProbeArgs),
+
+    /// Write to a file what the agent knows and, from now on, observes.
+    #[command(after_help = "Examples:\n  storewatch record --out trouble.rec --for 5m\n  \
+                            storewatch record --out trouble.rec --anonymize    # until Ctrl-C\n\n\
+                            A recording holds addresses, names of hosts and pods, and no payload. It begins with the \
+                            minutes before it as far as the agent remembers them.")]
+    Record(RecordArgs),
+
+    /// Tell the verdicts and findings that follow from a recording, on any machine.
+    #[command(after_help = "Examples:\n  storewatch replay trouble.rec\n  \
+                            zstd -dc trouble.rec.zst | storewatch replay - -o json")]
+    Replay(ReplayArgs),
 
     /// Run the whole product on this machine, with a cluster and pods of its own in network namespaces (needs root).
     #[command(after_help = "Example:\n  sudo storewatch demo --keep")]
@@ -233,6 +248,31 @@ pub enum OnError {
     Ready,
 }
 
+/// What to record.
+#[derive(Args, Clone, Debug)]
+pub struct RecordArgs {
+    /// The file to write; one that exists is replaced once the agent has answered.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+
+    /// End after this time; without it SIGINT (Ctrl-C) or SIGTERM ends the recording.
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+
+    /// Replace addresses and the names of hosts, pods, namespaces, workloads and clusters, each by the same throughout
+    /// the file, and leave out what is said in words. Loopback addresses stay.
+    #[arg(long)]
+    pub anonymize: bool,
+}
+
+/// What to replay.
+#[derive(Args, Clone, Debug)]
+pub struct ReplayArgs {
+    /// A file of `storewatch record`; `-` reads standard input.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
 /// How the demo ends.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct DemoArgs {
@@ -272,6 +312,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Connections(args) => asking(connections::run(agent, output, &args)),
         Command::Events(args) => asking(events::run(agent, output, &args)),
         Command::Probe(args) => asking(probe::run(agent, output, &args.or_pod_uid(std::env::var("POD_UID").ok()))),
+        Command::Record(args) => asking(record::run(agent, &args)),
+        Command::Replay(ReplayArgs { file }) => replay::run(&file, output),
         Command::Demo(DemoArgs { keep, part }) => match part {
             Some(part) => crate::demo::run_part(part),
             None => crate::demo::run(keep),

@@ -21,8 +21,10 @@ mod problem;
 mod publication;
 mod query;
 mod readiness;
+mod recording;
 pub mod serve;
 #[cfg(test)]
 mod testing;
 
 pub use publication::{Publication, Publisher, channel};
+pub use recording::AGENT_ENDS;

@@ -1,8 +1,9 @@
-//! The shape of [`Memory`] in the file.
+//! The shapes of the core's values in files: the state file and recordings.
 //!
-//! The core knows no serialization, and what the file says must not change when a field of the core is renamed; so each
+//! The core knows no serialization, and what a file says must not change when a field of the core is renamed; so each
 //! type has a mirror here. Each is taken apart field by field, so that one added to the core does not compile until it is
-//! added here, which is also when [`VERSION`](super::format::VERSION) goes up.
+//! added here, which is also when the version of each kind of file that holds it goes up
+//! ([`crate::state`], [`crate::recording::VERSION`]).
 
 use serde::{Deserialize, Serialize};
 use std::{
@@ -14,7 +15,7 @@ use std::{
 use storewatch_core::{id, memory, ownership, pod, pods, stale, time::MonoTime, topology, verdict};
 
 /// A value of the core that has a shape in the file.
-pub(super) trait Stored {
+pub(crate) trait Stored {
     /// That shape.
     type Shape;
     /// To the file.
@@ -38,7 +39,7 @@ macro_rules! plain {
     )*};
 }
 
-plain!(bool, u16, u32, u64, i32, String, Arc<str>, IpAddr, SocketAddr, Duration);
+plain!(bool, u8, u16, u32, u64, i32, String, Arc<str>, IpAddr, SocketAddr, Duration);
 
 impl<T: Stored> Stored for Option<T> {
     type Shape = Option<T::Shape>;
@@ -80,6 +81,16 @@ impl<K: Stored + Ord, V: Stored> Stored for BTreeMap<K, V> {
     }
 }
 
+impl<T: Stored, E: Stored> Stored for Result<T, E> {
+    type Shape = Result<T::Shape, E::Shape>;
+    fn put(&self) -> Self::Shape {
+        self.as_ref().map(T::put).map_err(E::put)
+    }
+    fn take(shape: Self::Shape) -> Self {
+        shape.map(T::take).map_err(E::take)
+    }
+}
+
 macro_rules! tuple {
     ($($name:ident $position:tt),*) => {
         impl<$($name: Stored),*> Stored for ($($name,)*) {
@@ -102,7 +113,7 @@ macro_rules! record {
     ($($mirror:ident of $core:path { $($field:ident: $kind:ty),* $(,)? })*) => {$(
         #[derive(Debug, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
-        pub(super) struct $mirror {
+        pub(crate) struct $mirror {
             $($field: <$kind as Stored>::Shape,)*
         }
 
@@ -140,7 +151,7 @@ macro_rules! bare {
 macro_rules! names {
     ($($mirror:ident of $core:path { $($variant:ident),* $(,)? })*) => {$(
         #[derive(Debug, Serialize, Deserialize)]
-        pub(super) enum $mirror {
+        pub(crate) enum $mirror {
             $($variant,)*
         }
 
@@ -165,7 +176,7 @@ macro_rules! choice {
     ($($mirror:ident of $core:path { $($variant:ident($kind:ty)),* $(,)? })*) => {$(
         #[derive(Debug, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
-        pub(super) enum $mirror {
+        pub(crate) enum $mirror {
             $($variant(<$kind as Stored>::Shape),)*
         }
 
@@ -184,6 +195,45 @@ macro_rules! choice {
         }
     )*};
 }
+
+/// An enum of which some variants hold nothing, some one value and some named fields.
+macro_rules! variants {
+    ($($mirror:ident of $core:path {
+        bare { $($bare:ident),* $(,)? }
+        one { $($one:ident($kind:ty)),* $(,)? }
+        fields { $($many:ident { $($field:ident: $of:ty),* $(,)? }),* $(,)? }
+    })*) => {$(
+        #[derive(Debug, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case", deny_unknown_fields)]
+        pub(crate) enum $mirror {
+            $($bare,)*
+            $($one(<$kind as Stored>::Shape),)*
+            $($many { $($field: <$of as Stored>::Shape,)* },)*
+        }
+
+        impl Stored for $core {
+            type Shape = $mirror;
+            fn put(&self) -> $mirror {
+                match self {
+                    $(Self::$bare => $mirror::$bare,)*
+                    $(Self::$one(value) => $mirror::$one(value.put()),)*
+                    $(Self::$many { $($field),* } => $mirror::$many { $($field: $field.put()),* },)*
+                }
+            }
+            fn take(shape: $mirror) -> Self {
+                match shape {
+                    $($mirror::$bare => Self::$bare,)*
+                    $($mirror::$one(value) => Self::$one(<$kind as Stored>::take(value)),)*
+                    $($mirror::$many { $($field),* } => Self::$many { $($field: <$of as Stored>::take($field)),* },)*
+                }
+            }
+        }
+    )*};
+}
+
+pub(crate) mod observation;
+pub(crate) mod recording;
+pub(crate) mod settings;
 
 /// Nanoseconds of the monotonic clock.
 impl Stored for MonoTime {
@@ -225,7 +275,7 @@ choice! {
 
 /// PD's word on a Store.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum StateName {
+pub(crate) enum StateName {
     Unknown,
     Up,
     Offline,

@@ -122,7 +122,19 @@ fn usage_is_exit_code_2_and_help_is_0_with_an_example() {
         assert_eq!((ended.code, ended.out.as_str()), (Some(2), ""), "{ended:?}");
         assert!(!ended.err.is_empty());
     }
-    for command in ["run", "check-config", "status", "pods", "stores", "connections", "events", "probe", "demo"] {
+    for command in [
+        "run",
+        "check-config",
+        "status",
+        "pods",
+        "stores",
+        "connections",
+        "events",
+        "probe",
+        "record",
+        "replay",
+        "demo",
+    ] {
         let ended = storewatch(&[command, "--help"], &[]);
         assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{command}");
         assert!(ended.out.contains("Example") && ended.out.contains(&format!("storewatch {command}")), "{}", ended.out);

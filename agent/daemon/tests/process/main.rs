@@ -7,5 +7,6 @@ mod daemon;
 mod demo;
 mod events;
 mod life;
+mod recording;
 mod restart;
 mod storage;
