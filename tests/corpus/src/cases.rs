@@ -1,38 +1,92 @@
-//! Plays every file of `tests/scenarios`.
+//! The files.
 
-use crate::{node::Node, script::Script};
-use std::{fs, path::Path};
+use crate::{
+    course::Course,
+    labels::{Judged, Labels},
+    node::Node,
+    script::Script,
+};
+use std::{
+    fs::{self, File},
+    io::BufReader,
+    path::{Path, PathBuf},
+};
+use storewatch::recording::replay;
 
-#[test]
-fn every_scenario_ends_as_its_file_says() {
-    let update = std::env::var_os("UPDATE").is_some();
-    let only = std::env::var("SCENARIO").unwrap_or_default();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
-    let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    let mut wrong = Vec::new();
-    let mut played = 0;
-    for file in files.iter().filter(|file| file.to_string_lossy().contains(&only)) {
-        let text = fs::read_to_string(file).unwrap();
-        let script = Script::parse(&text);
-        let (body, right) = (script.text.clone(), script.right.clone());
-        let got = Node::play(script);
-        played += 1;
-        if update {
-            fs::write(file, format!("{}\n---\n{got}", body.trim_end())).unwrap();
-        } else if got.trim() != right.trim() {
-            wrong.push(format!("{}:\n{}", file.display(), difference(&right, &got)));
-        }
-    }
-    assert!(played > 0, "no scenario was played");
-    assert!(wrong.is_empty(), "{} scenarios differ\n{}", wrong.len(), wrong.join("\n"));
+/// One file.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its path below `cases`, without the suffix.
+    pub name: String,
+    path: PathBuf,
+    body: String,
+    labels: Labels,
 }
 
-/// Lines that only one side has, in order.
-fn difference(right: &str, got: &str) -> String {
-    let missing =
-        right.lines().filter(|line| !got.lines().any(|other| other == *line)).map(|line| format!("  - {line}"));
-    let extra = got.lines().filter(|line| !right.lines().any(|other| other == *line)).map(|line| format!("  + {line}"));
-    let lines: Vec<_> = missing.chain(extra).collect();
-    if lines.is_empty() { "  the same lines in another order or number".into() } else { lines.join("\n") }
+/// The folder of all.
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("cases")
+}
+
+/// All files, sorted; only those whose name contains `only`.
+///
+/// # Panics
+/// When one cannot be read; likewise below.
+pub fn all(only: &str) -> Vec<Case> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "txt") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    let cases = files.into_iter().map(Case::read);
+    cases.filter(|case| case.name.contains(only)).collect()
+}
+
+impl Case {
+    /// Reads a file.
+    pub fn read(path: PathBuf) -> Self {
+        let name = path.strip_prefix(folder()).unwrap_or(&path).with_extension("").display().to_string();
+        let text = fs::read_to_string(&path).unwrap();
+        let (body, labels) =
+            text.split_once("\n---\n").unwrap_or_else(|| panic!("{name}: no line `---` before what is right"));
+        let labels = Labels::parse(&name, body.lines().count() + 2, labels);
+        Self { body: body.to_owned(), labels, name, path }
+    }
+
+    /// The recording that it names; `None` for a timeline.
+    pub fn recording(&self) -> Option<PathBuf> {
+        let file = self.body.lines().find_map(|line| line.strip_prefix("recording "))?;
+        Some(self.path.with_file_name(file.trim()))
+    }
+
+    /// Its timeline; empty for a recording.
+    pub fn script(&self) -> Script {
+        if self.recording().is_some() { Script::default() } else { Script::parse(&self.name, &self.body) }
+    }
+
+    /// Plays it.
+    pub fn play(&self) -> Course {
+        match self.recording() {
+            Some(path) => {
+                let replayed = replay(BufReader::new(File::open(&path).unwrap()))
+                    .unwrap_or_else(|broken| panic!("{}: {broken}", path.display()));
+                assert!(replayed.broken.is_none(), "{}: {:?}", path.display(), replayed.broken);
+                Course::of(&replayed)
+            }
+            None => Node::play(self.script()),
+        }
+    }
+
+    /// Compares what was said with what is right.
+    pub fn judge(&self, course: &Course) -> Judged {
+        self.labels.judge(course)
+    }
 }

@@ -1,18 +1,45 @@
 //! A simulated node: pings, DNS, PD, kernel counters, inventory and clients, in one thread and in simulated time.
 //!
-//! It answers the judge's requests as the real sources would, with fixed latencies, so that the instants in a scenario's
-//! ending are those of the rules and not of a scheduler.
+//! It answers the judge's requests as the real sources would, with fixed latencies, so that the instants at which things
+//! are said are those of the rules and not of a scheduler. What a dial comes to is written as the kernel would show it:
+//!
+//! | `dial` | Evidence |
+//! |---|---|
+//! | `ok`, `slow` | established at once; after 1.1 s and one SYN more |
+//! | `refused`, `reset` | a RST in SYN-SENT, `sk_err` 111; 104 |
+//! | `silent`, `gaveup`, `cancelled` | closed by the owner, `sk_err` 0: after 30 s and 8 SYNs more; 1.5 s and 1; at once and 0 |
+//! | `timeout`, `arp110` | `sk_err` 110 after 7 s and 2 SYNs more; after 3 s |
+//! | `noroute` | ARP fails: `sk_err` 113 after 3.1 s |
+//! | `icmp` | an ICMP error that the owner took: `sk_err` 0, reported 0 |
+//! | `hostunreach`, `netunreach` | `sk_err` 113 after 1 s; 101, soft 101 |
+//! | `ports` | no source port was chosen |
+//! | `localroute`, `prohibited`, `eperm` | never left CLOSE, 22; 13; refused by the own filter, 1 |
+//! | `killed` | SOCK_DESTROY, `sk_err` 103 |
+//!
+//! | `close` | Evidence |
+//! |---|---|
+//! | `fin`, `closed` | the peer's end; this side's |
+//! | `reset`, `reset_late` | RST on ESTABLISHED, 104; in CLOSE-WAIT, 32 |
+//! | `keepalive`, `keepalive_old` | 110 with the kernel's reason 15; without it |
+//! | `timeout` | 110 after 15 retransmissions of data |
+//! | `stalled` | closed by the owner while data was retransmitted |
+//! | `unread` | closed with unread data: a RST was sent, reason 11 |
+//! | `unreachable` | closed while retransmitting, soft error 113 |
+//! | `killed` | 103 |
 
-use crate::script::{Script, Step, address};
+use crate::{
+    course::{Course, NODE, Span},
+    script::{Script, Step, address},
+};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    fmt::Write as _,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
+use storewatch::recording::{Recording, Recordings, Tap, Timeline, Told};
 use storewatch_core::{
-    connection::{AttemptCount, Counted, KernelEvidence, TcpState},
+    connection::{AttemptCount, Counted, KernelEvidence, SocketOwner, TcpState},
     id::{ClusterId, TargetId, TargetKey},
     judge::Judge,
     observation::Observation,
@@ -24,23 +51,30 @@ use storewatch_core::{
     topology::{ListedStore, Target},
 };
 
+mod agent;
 mod pings;
 mod pods;
-mod report;
+mod steps;
 mod words;
 
-pub(crate) use words::settings;
-use words::{listed, pod};
+pub use words::settings;
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 const READING: Duration = Duration::from_millis(500);
 const DNS: Duration = Duration::from_secs(10);
 const CLIENT_TICK: Duration = Duration::from_millis(500);
 
+/// When every situation begins.
+const START: MonoTime = MonoTime::from_millis(1_000_000);
+
 /// How an address behaves.
 #[derive(Clone, Debug, PartialEq)]
 enum Host {
     Serves(Option<Arc<str>>),
+    /// Answers that the ping is not allowed.
+    Denied,
+    /// A proxy answers in the Store's place.
+    Proxy,
     Refused,
     Silent,
     Hung,
@@ -62,6 +96,16 @@ enum Pd {
     Refused,
 }
 
+/// How single events arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Details {
+    On,
+    Off,
+    Late(Duration),
+    /// All of one reading, the last first.
+    Backwards,
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Step(usize),
@@ -73,15 +117,42 @@ enum Event {
     Dns,
     Reading,
     Sample { repeat: bool },
+    Detail(Box<Observation>),
     Client(String),
     DialEnds { id: u64, evidence: KernelEvidence },
+    Establish { id: u64 },
+    Retransmit { id: u64, count: u8 },
     Wake,
+}
+
+impl Event {
+    /// It is the agent's own doing, and waits while the agent stands still.
+    fn is_the_agents(&self) -> bool {
+        match self {
+            Self::Round
+            | Self::Ping(_)
+            | Self::RoundEnd(_)
+            | Self::Pd
+            | Self::PdEnd(_)
+            | Self::Dns
+            | Self::Reading
+            | Self::Sample { .. }
+            | Self::Detail(_)
+            | Self::Wake => true,
+            Self::Step(_)
+            | Self::Client(_)
+            | Self::DialEnds { .. }
+            | Self::Establish { .. }
+            | Self::Retransmit { .. } => false,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
 struct Connection {
     id: u64,
-    cgroup: u64,
+    who: String,
+    owner: Option<SocketOwner>,
     local: SocketAddr,
     remote: SocketAddr,
     begun: MonoTime,
@@ -90,13 +161,14 @@ struct Connection {
     bytes: u64,
     flows: bool,
     last_received: Option<MonoTime>,
+    last_sent: Option<MonoTime>,
     stuck: Option<MonoTime>,
 }
 
 /// A gRPC channel: redials with back-off, resolves its name for ever or with a TTL.
 #[derive(Clone, Debug)]
 struct Client {
-    cgroup: u64,
+    who: String,
     to: String,
     ttl: Option<Duration>,
     cached: Option<(SocketAddr, MonoTime)>,
@@ -105,15 +177,19 @@ struct Client {
     next: MonoTime,
 }
 
-pub(crate) struct Node {
+/// The node, its agent, and the world around.
+pub struct Node {
     script: Script,
-    pub(crate) now: MonoTime,
-    pub(crate) judge: Judge,
+    now: MonoTime,
+    judge: Judge,
+    tap: Tap,
+    recordings: Recordings,
+    recording: Option<(Duration, Option<Recording>, Vec<u8>)>,
     queue: BTreeMap<(MonoTime, u64), Event>,
     sequence: u64,
     hosts: BTreeMap<SocketAddr, Host>,
     names: BTreeMap<String, Name>,
-    blocked: BTreeSet<(u64, Option<SocketAddr>)>,
+    blocked: BTreeSet<(String, Option<SocketAddr>)>,
     pd: Pd,
     targets: Vec<Target>,
     resolved: BTreeMap<TargetKey, SocketAddr>,
@@ -122,41 +198,53 @@ pub(crate) struct Node {
     in_flight: usize,
     round_asked: Vec<TargetId>,
     round_started: MonoTime,
+    round_completes: bool,
     next_round: MonoTime,
+    /// The next target of a sweep that does not fit into one round.
+    next_target: usize,
     pods: Vec<Arc<PodRecord>>,
     connections: BTreeMap<u64, Connection>,
     handles: BTreeMap<String, u64>,
     clients: BTreeMap<String, Client>,
     counts: Vec<AttemptCount>,
-    latest: HashMap<(u64, SocketAddr, Counted), MonoTime>,
+    latest: HashMap<(String, SocketAddr, Counted), MonoTime>,
+    held_details: Vec<Observation>,
     /// Something was observed since the last judgement.
     touched: bool,
-    details: bool,
+    details: Details,
     inventory: bool,
     late: bool,
+    stopped_until: MonoTime,
     /// This node's own pings get no answer.
     blind: bool,
     paused: bool,
-    told: BTreeMap<String, String>,
-    findings: BTreeMap<String, BTreeSet<String>>,
-    pub(crate) output: String,
-    /// Everything that the judge told as it happened.
-    pub(crate) events: Vec<storewatch_core::event::Event>,
+    timeline: Timeline,
+    carried: BTreeMap<String, MonoTime>,
+    course: Course,
 }
 
 impl Node {
-    /// Plays a whole script and gives what the judge said.
-    pub(crate) fn play(script: Script) -> String {
-        Self::run(script).output
+    /// Plays a whole script and gives what was said.
+    pub fn play(script: Script) -> Course {
+        Self::new(script).run().course
     }
 
-    /// Plays a whole script and gives the node as it was at its end.
-    pub(crate) fn run(script: Script) -> Self {
-        let start = MonoTime::from_millis(1_000_000);
-        let judge = Judge::new(settings(&script), start);
-        let mut node = Self {
-            now: start,
+    /// Plays a whole script and gives a recording of it from `from` on, without its last line.
+    pub fn record(script: Script, from: Duration) -> Vec<u8> {
+        let mut node = Self::new(script);
+        node.recording = Some((from, None, Vec::new()));
+        node.run().recording.map(|(_, _, bytes)| bytes).unwrap_or_default()
+    }
+
+    fn new(script: Script) -> Self {
+        let judge = Judge::new(settings(&script), START);
+        let (tap, recordings) = storewatch::recording::channel(script.setting("window", 150.0));
+        Self {
+            now: START,
             judge,
+            tap,
+            recordings,
+            recording: None,
             queue: BTreeMap::new(),
             sequence: 0,
             hosts: BTreeMap::new(),
@@ -169,54 +257,66 @@ impl Node {
             round: 0,
             in_flight: 0,
             round_asked: Vec::new(),
-            round_started: start,
-            next_round: start,
+            round_started: START,
+            round_completes: true,
+            next_round: START,
+            next_target: 0,
             pods: Vec::new(),
             connections: BTreeMap::new(),
             handles: BTreeMap::new(),
             clients: BTreeMap::new(),
             counts: Vec::new(),
             latest: HashMap::new(),
+            held_details: Vec::new(),
             touched: true,
-            details: true,
+            details: Details::On,
             inventory: true,
             late: false,
+            stopped_until: START,
             blind: false,
             paused: false,
-            told: BTreeMap::new(),
-            findings: BTreeMap::new(),
-            output: String::new(),
-            events: Vec::new(),
+            timeline: Timeline::default(),
+            carried: BTreeMap::new(),
+            course: Course::default(),
             script,
-        };
-        for (index, step) in node.script.steps.clone().iter().enumerate() {
-            node.schedule(start + step.at, Event::Step(index));
+        }
+    }
+
+    fn run(mut self) -> Self {
+        for (index, step) in self.script.steps.clone().iter().enumerate() {
+            self.schedule(START + step.at, Event::Step(index));
         }
         for name in [SourceName::Kernel, SourceName::Inventory, SourceName::Pods, SourceName::Dns] {
-            node.source(name, SourceState::Active);
+            self.source(name, SourceState::Active);
         }
-        node.schedule(start, Event::Pd);
-        node.schedule(start, Event::Dns);
-        node.schedule(start + READING, Event::Reading);
-        node.schedule(start, Event::Sample { repeat: true });
-        while let Some(((at, _), event)) = node.queue.pop_first() {
-            node.now = node.now.max(at);
+        self.schedule(START, Event::Pd);
+        self.schedule(START, Event::Dns);
+        self.schedule(START + READING, Event::Reading);
+        self.schedule(START, Event::Sample { repeat: true });
+        while let Some(((at, _), event)) = self.queue.pop_first() {
+            self.now = self.now.max(at);
+            if event.is_the_agents() && self.now < self.stopped_until {
+                self.schedule(self.stopped_until, event);
+                continue;
+            }
             if let Event::Step(index) = event
-                && node.script.steps[index].word(0) == "end"
+                && self.script.steps[index].word(0) == "end"
             {
                 break;
             }
             let wake = matches!(event, Event::Wake);
-            node.handle(event);
-            if wake || std::mem::take(&mut node.touched) {
-                node.advance();
+            self.handle(event);
+            if wake || std::mem::take(&mut self.touched) {
+                self.advance();
             }
         }
-        node
+        self.finish();
+        self
     }
 
     fn observe(&mut self, observation: Observation) {
         self.touched = true;
+        self.tap.note(&observation);
         self.judge.observe(observation);
     }
 
@@ -230,75 +330,15 @@ impl Node {
         self.observe(Observation::Source(report));
     }
 
-    fn advance(&mut self) {
-        let advance = self.judge.advance(self.now);
-        self.events.extend(advance.events);
-        for request in advance.requests {
-            match request {
-                Request::Targets { targets, .. } => {
-                    self.targets = targets;
-                    for target in self.targets.clone() {
-                        if let Ok(ip) = target.address.host.parse() {
-                            self.resolved.insert(target.id.key, SocketAddr::new(ip, target.address.port));
-                        }
-                    }
-                    self.dns();
-                    self.schedule(self.now, Event::Round);
-                }
-                Request::Round { .. } => {
-                    self.next_round = self.now;
-                    self.schedule(self.now, Event::Round);
-                }
-                Request::Contrast { target, remote } => {
-                    let ping = self.ping(target, Some(remote), Purpose::Contrast, true);
-                    self.schedule(ping.ended, Event::Ping(ping));
-                }
-                Request::Inventory => {
-                    self.schedule(self.now + Duration::from_millis(5), Event::Sample { repeat: false })
-                }
-                Request::PodsPresent { .. } | Request::Ports(_) | Request::Selected { .. } => {}
-            }
-        }
-        if let Some(snapshot) = advance.snapshot {
-            self.tell(&snapshot);
-        }
-        if let Some(next) = advance.next {
-            assert!(next > self.now, "the judge must not ask to be called in the past: it would spin");
-            self.queue.retain(|_, event| !matches!(event, Event::Wake));
-            self.schedule(next, Event::Wake);
-        }
-    }
-
     fn handle(&mut self, event: Event) {
         match event {
             Event::Step(index) => {
                 let step = self.script.steps[index].clone();
+                self.flow();
                 self.step(&step);
             }
             Event::Round => self.start_round(),
-            Event::Ping(ping) => {
-                if ping.outcome.answers() {
-                    self.kept.insert(ping.target.key, ping.remote.unwrap());
-                } else {
-                    self.kept.remove(&ping.target.key);
-                }
-                if matches!(ping.purpose, Purpose::Round(_)) {
-                    self.in_flight -= 1;
-                }
-                let ended = (self.in_flight == 0 && matches!(ping.purpose, Purpose::Round(_))).then(|| RoundEnded {
-                    cluster: ClusterId(0),
-                    round: self.round,
-                    started: self.round_started,
-                    ended: self.now,
-                    asked: self.round_asked.clone(),
-                    sweep_complete: true,
-                    late: std::mem::take(&mut self.late),
-                });
-                self.observe(Observation::Ping(ping));
-                if let Some(ended) = ended {
-                    self.schedule(self.now, Event::RoundEnd(ended));
-                }
-            }
+            Event::Ping(ping) => self.ping_ended(ping),
             Event::RoundEnd(round) => self.observe(Observation::RoundEnded(round)),
             Event::Pd => {
                 let took = Duration::from_millis(5);
@@ -319,6 +359,9 @@ impl Node {
                 if !counts.is_empty() {
                     self.observe(Observation::Attempts { at: self.now, counts });
                 }
+                for detail in std::mem::take(&mut self.held_details).into_iter().rev() {
+                    self.observe(detail);
+                }
                 self.schedule(self.now + READING, Event::Reading);
             }
             Event::Sample { repeat } => {
@@ -331,8 +374,11 @@ impl Node {
                     self.schedule(self.now + interval, Event::Sample { repeat });
                 }
             }
+            Event::Detail(observation) => self.observe(*observation),
             Event::Client(name) => self.client(&name),
             Event::DialEnds { id, evidence } => self.dial_ends(id, evidence),
+            Event::Establish { id } => self.establish(id),
+            Event::Retransmit { id, count } => self.retransmit(id, count),
             Event::Wake => {}
         }
     }
@@ -341,149 +387,12 @@ impl Node {
         self.hosts.get(&at).cloned().unwrap_or(Host::Gone)
     }
 
-    fn step(&mut self, step: &Step) {
-        match step.word(0) {
-            "pods" => {
-                self.pods = step.rest(1).iter().map(|text| Arc::new(pod(text))).collect();
-                self.list();
-            }
-            "pd" => {
-                self.pd = match step.word(1) {
-                    "down" => Pd::Down,
-                    "noleader" => Pd::NoLeader,
-                    "refused" => Pd::Refused,
-                    "empty" => Pd::Up(Vec::new()),
-                    "up" => Pd::Up(step.rest(2).iter().map(|text| listed(text)).collect()),
-                    other => panic!("line {}: no such PD: {other}", step.line),
-                };
-            }
-            "dns" => {
-                let answer = match step.word(2) {
-                    "nx" => Name::Nx,
-                    "silent" => Name::Silent,
-                    _ => Name::Addresses(step.rest(2).iter().map(|ip| ip.parse().unwrap()).collect()),
-                };
-                self.names.insert(step.word(1).into(), answer);
-            }
-            "host" => {
-                let at = step.address(1);
-                let identity = step.words.get(3).map(|name| format!("{name}:{}", at.port()).into());
-                let host = match step.word(2) {
-                    "serves" => Host::Serves(identity),
-                    "refused" => Host::Refused,
-                    "silent" => Host::Silent,
-                    "hung" => Host::Hung,
-                    "gone" => Host::Gone,
-                    other => panic!("line {}: no such host: {other}", step.line),
-                };
-                let lost = host == Host::Refused && self.kept.values().any(|kept| *kept == at);
-                self.hosts.insert(at, host);
-                if lost {
-                    // A kept channel that breaks is noticed at once.
-                    self.next_round = self.now;
-                    self.schedule(self.now + Duration::from_millis(1), Event::Round);
-                }
-            }
-            "block" | "unblock" => {
-                let key = (step.number(1), step.words.get(2).and_then(|text| address(text)));
-                if step.word(0) == "block" {
-                    self.blocked.insert(key);
-                } else {
-                    self.blocked.remove(&key);
-                }
-            }
-            "client" => {
-                let ttl = step.words.get(4).map(|text| crate::script::seconds(text));
-                let client = Client {
-                    cgroup: step.number(1),
-                    to: step.word(3).into(),
-                    ttl,
-                    cached: None,
-                    connection: None,
-                    attempt: 0,
-                    next: self.now,
-                };
-                self.clients.insert(step.word(2).into(), client);
-                self.schedule(self.now, Event::Client(step.word(2).into()));
-            }
-            "dial" => {
-                let id = self.dial_as(step.number(1), step.address(2), step.word(3));
-                if let Some(handle) = step.words.get(4) {
-                    self.handles.insert(handle.clone(), id);
-                }
-            }
-            "have" => {
-                // Older than the agent: nothing was seen of its begin.
-                let (details, counts) = (std::mem::take(&mut self.details), self.counts.clone());
-                let id = self.dial_as(step.number(1), step.address(2), "ok");
-                (self.details, self.counts) = (details, counts);
-                let connection = self.connections.get_mut(&id).unwrap();
-                connection.seen_begin = false;
-                self.handles.insert(step.word(3).into(), id);
-            }
-            "flow" | "quiet" | "stick" => {
-                let id = self.handles[step.word(1)];
-                let now = self.now;
-                if let Some(connection) = self.connections.get_mut(&id) {
-                    connection.flows = step.word(0) == "flow";
-                    connection.stuck = (step.word(0) == "stick").then_some(now);
-                    if connection.flows {
-                        connection.last_received = Some(now);
-                    }
-                }
-            }
-            "close" => self.close(self.handles[step.word(1)], step.word(2)),
-            "exit" => {
-                let cgroup = step.number(1);
-                self.connections.retain(|_, connection| connection.cgroup != cgroup);
-                self.clients.retain(|_, client| client.cgroup != cgroup);
-            }
-            "source" => {
-                let name = SourceName::ALL.into_iter().find(|name| name.as_str() == step.word(1)).unwrap();
-                let states = [SourceState::Active, SourceState::Degraded, SourceState::Absent];
-                let state = states.into_iter().find(|state| state.as_str() == step.word(2)).unwrap();
-                self.source(name, state);
-            }
-            "loss" => self.observe(Observation::Loss(Loss {
-                source: SourceName::Kernel,
-                at: self.now,
-                lost: step.number(2),
-                counters: step.words.get(3).is_some(),
-            })),
-            "details" => self.details = step.word(1) == "on",
-            "inventory" => self.inventory = step.word(1) == "on",
-            "blind" => self.blind = step.word(1) == "on",
-            "pause" => self.paused = step.word(1) == "on",
-            "late" => self.late = true,
-            "restart" => self.restart(crate::script::seconds(step.word(1))),
-            other => panic!("line {}: no such command: {other}", step.line),
-        }
+    /// Seconds since the begin.
+    fn seconds(&self) -> f64 {
+        seconds(self.now)
     }
+}
 
-    fn list(&mut self) {
-        self.observe(Observation::Pods { at: self.now, pods: self.pods.clone() });
-    }
-
-    fn restart(&mut self, away: Duration) {
-        let memory = self.judge.memory(self.now);
-        self.now = self.now + away;
-        self.judge = Judge::new(settings(&self.script), self.now);
-        self.judge.restore(memory, self.now);
-        self.targets.clear();
-        self.kept.clear();
-        self.counts.clear();
-        self.latest.clear();
-        self.in_flight = 0;
-        self.next_round = self.now;
-        self.queue.retain(|_, event| {
-            !matches!(event, Event::Round | Event::Ping(_) | Event::RoundEnd(_) | Event::Pd | Event::PdEnd(_))
-        });
-        let _ = writeln!(self.output, "{} restart", self.time());
-        self.advance();
-        self.source(SourceName::Inventory, SourceState::Active);
-        self.list();
-        self.schedule(self.now + Duration::from_millis(20), Event::Pd);
-        self.schedule(self.now + Duration::from_millis(40), Event::Round);
-        self.schedule(self.now + Duration::from_millis(60), Event::Sample { repeat: false });
-    }
+fn seconds(at: MonoTime) -> f64 {
+    (at.as_nanos() - START.as_nanos()) as f64 / 1e9
 }

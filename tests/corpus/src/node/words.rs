@@ -2,29 +2,64 @@
 
 use crate::script::Script;
 use storewatch_core::{
+    connection::SocketOwner,
     id::{CgroupId, ClusterId, HostPort, NetnsId, PodRef, PodUid},
     pod::{PodRecord, Workload},
     policy::{ClusterSettings, OnUnknown, Settings, StaleTransportAction, VerdictPolicy},
     topology::{ListedStore, ReportedState},
 };
 
-/// `NAME[%UID]@CGROUP[+CGROUP][:WORKLOAD]`; without a workload it is `server`, `:-` is none.
+/// The network namespace of the container with that cgroup; the node's own is 1.
+fn netns(cgroup: u64) -> NetnsId {
+    NetnsId(u32::try_from(1000 + cgroup).unwrap())
+}
+
+/// Whose a socket is; `None` for what the kernel has summed.
+pub(super) fn owner(who: &str) -> Option<SocketOwner> {
+    let none = SocketOwner { cgroup: None, netns: None, pid: None };
+    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("no owner: {who}"));
+    let small = |text: &str| u32::try_from(number(text)).unwrap();
+    Some(match who.split_once(':') {
+        None if who == "summed" => return None,
+        None if who == "nobody" => none,
+        None => SocketOwner { cgroup: Some(CgroupId(number(who))), netns: Some(netns(number(who))), pid: None },
+        // In the node's own network namespace, and seen by the kernel as such.
+        Some(("cg", id)) => SocketOwner { cgroup: Some(CgroupId(number(id))), netns: Some(NetnsId(1)), pid: None },
+        Some(("net", id)) => SocketOwner { netns: Some(NetnsId(small(id))), ..none },
+        Some(("pid", id)) => SocketOwner { netns: Some(NetnsId(1)), pid: Some(small(id)), ..none },
+        Some(_) => panic!("no owner: {who}"),
+    })
+}
+
+/// `NAME[%UID]@CGROUP[+CGROUP][:WORKLOAD][,FLAG]`; without a workload it is `server`, `:-` is none. Flags: `host`, `pid=N`,
+/// `nocgroup` (the list does not know its cgroups).
 pub(super) fn pod(text: &str) -> PodRecord {
-    let (name, place) = text.split_once('@').unwrap_or_else(|| panic!("no cgroup: {text}"));
+    let mut parts = text.split(',');
+    let (name, place) =
+        parts.next().and_then(|text| text.split_once('@')).unwrap_or_else(|| panic!("no cgroup: {text}"));
     let (cgroups, workload) = place.split_once(':').unwrap_or((place, "server"));
     let cgroups: Vec<u64> = cgroups.split('+').map(|number| number.parse().unwrap()).collect();
     let (name, uid) = name.split_once('%').unwrap_or((name, name));
-    PodRecord {
+    let mut pod = PodRecord {
         cluster: ClusterId(0),
         pod: PodRef { namespace: "graph".into(), name: name.into() },
         uid: PodUid(uid.into()),
         workload: (workload != "-").then(|| Workload { kind: "StatefulSet".into(), name: workload.into() }),
         ips: Vec::new(),
         host_network: false,
-        netns: Some(NetnsId(u32::try_from(1000 + cgroups[0]).unwrap())),
+        netns: Some(netns(cgroups[0])),
         cgroups: cgroups.into_iter().map(CgroupId).collect(),
         pids: Vec::new(),
+    };
+    for flag in parts {
+        match flag.split_once('=') {
+            None if flag == "host" => (pod.host_network, pod.netns) = (true, None),
+            None if flag == "nocgroup" => pod.cgroups.clear(),
+            Some(("pid", pid)) => pod.pids.push(pid.parse().unwrap()),
+            _ => panic!("no such flag: {flag}"),
+        }
     }
+    pod
 }
 
 /// `ID=HOST[:PORT][/STATE]`.
@@ -46,7 +81,8 @@ pub(super) fn listed(text: &str) -> ListedStore {
     ListedStore { id: id.parse().unwrap(), address, state }
 }
 
-pub(crate) fn settings(script: &Script) -> Settings {
+/// The usual settings, and what a script changes of them.
+pub fn settings(script: &Script) -> Settings {
     let stores = script.settings.get("stores").map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>());
     Settings {
         node: "node-a".into(),
