@@ -270,7 +270,7 @@ names! {
 
 choice! {
     Target of id::TargetKey { Store(u64), Static(u16), Pd(u16) }
-    ContainerId of id::ContainerKey { Cgroup(id::CgroupId), Netns(id::NetnsId) }
+    ContainerId of id::ContainerKey { Cgroup(id::CgroupId), Netns(id::NetnsId), Process(u32) }
 }
 
 /// PD's word on a Store.

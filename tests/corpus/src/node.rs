@@ -180,8 +180,12 @@ struct Client {
 /// The node, its agent, and the world around.
 pub struct Node {
     script: Script,
-    now: MonoTime,
-    judge: Judge,
+    /// The present.
+    pub now: MonoTime,
+    /// The judge of the agent that runs.
+    pub judge: Judge,
+    /// All that the judge told as it happened.
+    pub events: Vec<storewatch_core::event::Event>,
     tap: Tap,
     recordings: Recordings,
     recording: Option<(Duration, Option<Recording>, Vec<u8>)>,
@@ -209,8 +213,10 @@ pub struct Node {
     counts: Vec<AttemptCount>,
     latest: HashMap<(String, SocketAddr, Counted), MonoTime>,
     held_details: Vec<Observation>,
-    /// Something was observed since the last judgement.
+    /// Something was observed since the last judgement, or it is time for the next.
     touched: bool,
+    /// Where the next judgement stands in the queue.
+    wake: Option<(MonoTime, u64)>,
     details: Details,
     inventory: bool,
     late: bool,
@@ -226,14 +232,22 @@ pub struct Node {
 impl Node {
     /// Plays a whole script and gives what was said.
     pub fn play(script: Script) -> Course {
-        Self::new(script).run().course
+        Self::run(script).course
+    }
+
+    /// Plays a whole script and gives the node as it is at its end.
+    pub fn run(script: Script) -> Self {
+        let mut node = Self::new(script);
+        node.go();
+        node
     }
 
     /// Plays a whole script and gives a recording of it from `from` on, without its last line.
     pub fn record(script: Script, from: Duration) -> Vec<u8> {
         let mut node = Self::new(script);
         node.recording = Some((from, None, Vec::new()));
-        node.run().recording.map(|(_, _, bytes)| bytes).unwrap_or_default()
+        node.go();
+        node.recording.map(|(_, _, bytes)| bytes).unwrap_or_default()
     }
 
     fn new(script: Script) -> Self {
@@ -242,6 +256,7 @@ impl Node {
         Self {
             now: START,
             judge,
+            events: Vec::new(),
             tap,
             recordings,
             recording: None,
@@ -269,6 +284,7 @@ impl Node {
             latest: HashMap::new(),
             held_details: Vec::new(),
             touched: true,
+            wake: None,
             details: Details::On,
             inventory: true,
             late: false,
@@ -282,7 +298,7 @@ impl Node {
         }
     }
 
-    fn run(mut self) -> Self {
+    fn go(&mut self) {
         for (index, step) in self.script.steps.clone().iter().enumerate() {
             self.schedule(START + step.at, Event::Step(index));
         }
@@ -304,14 +320,16 @@ impl Node {
             {
                 break;
             }
-            let wake = matches!(event, Event::Wake);
+            self.touched |= matches!(event, Event::Wake);
             self.handle(event);
-            if wake || std::mem::take(&mut self.touched) {
+            // What comes at one instant is judged together, as the engine does with what waits.
+            let more = self.queue.first_key_value().is_some_and(|((at, _), _)| *at <= self.now);
+            if self.touched && !more {
+                self.touched = false;
                 self.advance();
             }
         }
         self.finish();
-        self
     }
 
     fn observe(&mut self, observation: Observation) {

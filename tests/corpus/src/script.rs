@@ -1,6 +1,7 @@
 //! The language of what happens: one step a line, `SECONDS COMMAND ARGUMENTS`.
 //!
-//! `#` begins a comment. `set KEY VALUE` changes a setting of the judge. `every STEP from A to B: COMMAND` repeats.
+//! `#` begins a comment. `set KEY VALUE` changes a setting of the judge. `every STEP from A to B [xN]: COMMAND` repeats (N
+//! times at once).
 //! `SECONDS end` is the last step.
 //!
 //! | Command | What happens |
@@ -108,10 +109,12 @@ impl Script {
                     let (head, command) = content.split_once(": ").unwrap_or_else(|| panic!("{place}: no `: `"));
                     let head: Vec<_> = head.split_whitespace().collect();
                     let (step, from, to) = (seconds(head[1]), seconds(head[3]), seconds(head[5]));
+                    let times = head.get(6).map_or(1, |times| times.trim_start_matches('x').parse().unwrap());
                     let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
                     let mut at = from;
                     while at <= to {
-                        script.steps.push(Step { at, place: place.clone(), words: words.clone() });
+                        let one = Step { at, place: place.clone(), words: words.clone() };
+                        script.steps.extend(std::iter::repeat_n(one, times));
                         at += step;
                     }
                 }

@@ -153,7 +153,11 @@ fn everything() -> Memory {
         )],
         baselines: vec![(TargetKey::Static(3), address("[fd00::2]:8500"), Duration::new(5, 6))],
     };
-    let keys = [ContainerKey::Cgroup(CgroupId(u64::MAX)), ContainerKey::Netns(NetnsId(4_026_531_840))];
+    let keys = [
+        ContainerKey::Cgroup(CgroupId(u64::MAX)),
+        ContainerKey::Netns(NetnsId(4_026_531_840)),
+        ContainerKey::Process(u32::MAX),
+    ];
     let pod = |index: usize, reason: Reason| PodMemory {
         cluster: "prod".into(),
         record: PodRecord {
@@ -174,7 +178,7 @@ fn everything() -> Memory {
             last_activity: at(62),
             carried: true,
         }),
-        containers: vec![container(keys[0], Some(52)), container(keys[1], None)],
+        containers: vec![container(keys[0], Some(52)), container(keys[1], None), container(keys[2], None)],
         findings: ALL_FINDINGS
             .into_iter()
             .zip([None, Some(StaleMode::Dialing), Some(StaleMode::Holding)].into_iter().cycle())

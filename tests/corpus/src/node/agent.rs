@@ -11,6 +11,7 @@ impl Node {
     pub(super) fn advance(&mut self) {
         let advance = self.judge.advance(self.now);
         self.tap.judged(self.now, advance.snapshot.as_ref());
+        self.events.extend(advance.events);
         for request in advance.requests {
             match request {
                 Request::Targets { targets, .. } => {
@@ -42,8 +43,11 @@ impl Node {
         }
         if let Some(next) = advance.next {
             assert!(next > self.now, "the judge must not ask to be called in the past: it would spin");
-            self.queue.retain(|_, event| !matches!(event, Event::Wake));
+            if let Some(key) = self.wake.take() {
+                self.queue.remove(&key);
+            }
             self.schedule(next, Event::Wake);
+            self.wake = Some((next, self.sequence));
         }
         self.keep_recording();
     }
@@ -144,6 +148,13 @@ impl Node {
             // Served without authentication: no address, no host.
             let message = &verdict.message;
             assert!(!message.contains("10.0.") && !message.contains("store-"), "{message}");
+            let silent = message.starts_with("0 of ");
+            assert!(
+                !silent || verdict.status == Status::NotReady,
+                "{:.3}: {:?}: {message}",
+                self.seconds(),
+                verdict.reason
+            );
             let held = |other: &&PodView| {
                 other.record.uid != pod.record.uid
                     && other.record.workload == pod.record.workload

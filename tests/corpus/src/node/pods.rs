@@ -43,7 +43,9 @@ impl Node {
         let latest = self.latest.entry(key).or_insert(never);
         *latest = (*latest).max(begun.unwrap_or(*latest));
         let last_begun = (*latest > never).then_some(*latest);
-        let (owner, remote, last_ended) = (connection.owner, connection.remote, self.now);
+        // The kernel's counters know cgroup and namespace only.
+        let owner = connection.owner.map(|owner| SocketOwner { pid: None, ..owner });
+        let (remote, last_ended) = (connection.remote, self.now);
         let known = self.counts.iter_mut().find(|c| c.owner == owner && c.remote == remote && c.what == what);
         match known {
             Some(count) => {
@@ -64,6 +66,8 @@ impl Node {
             owner,
             local: connection.local,
             remote: connection.remote,
+            rtt: None,
+            retransmits_total: None,
             what,
         });
         match self.details {
@@ -333,6 +337,7 @@ impl Node {
                     bytes_acked: None,
                     unanswered: u64::from(connection.stuck.is_some()) * 100,
                     retransmits: retransmits as u8,
+                    retransmits_total: None,
                     retransmitting: connection.stuck.is_some(),
                     rtt: None,
                     last_received: connection.last_received,

@@ -1,9 +1,5 @@
 //! What happened, told once: each kind of event, and what must not be told twice.
 
-use crate::{
-    node::{Node, settings},
-    script::Script,
-};
 use std::time::Duration;
 use storewatch_core::{
     connection::{ConnectionChange, ConnectionEvent, SocketId, SocketOwner},
@@ -14,9 +10,13 @@ use storewatch_core::{
     source::{Loss, SourceName, SourceReport, SourceState},
     time::MonoTime,
 };
+use storewatch_tests_corpus::{
+    node::{Node, settings},
+    script::Script,
+};
 
 fn play(text: &str) -> Vec<Event> {
-    let events = Node::run(Script::parse(text)).events;
+    let events = Node::run(Script::parse("test", text)).events;
     let mut last = 0;
     for event in &events {
         assert!(event.generation > last, "no two have one generation, and they rise: {event:?}");
@@ -144,7 +144,7 @@ fn ownership_is_told_as_it_changes() {
     );
     // A restart is no change of owners.
     let restarted = format!("{WORLD}\n30 restart 5\n60 end");
-    let events = Node::run(Script::parse(&restarted)).events;
+    let events = Node::run(Script::parse("test", &restarted)).events;
     let began = events.iter().filter(|event| gist(event) == "owner - 1 - - 10.0.0.1:8500").count();
     assert_eq!(began, 1, "{:?}", of(&events, EventKind::Owner));
 }
@@ -206,7 +206,7 @@ fn dial(n: u64, at: MonoTime) -> Observation {
 #[test]
 fn a_flood_leaves_room_for_what_follows_from_it_and_is_counted() {
     let text = format!("{WORLD}\n10 end");
-    let mut node = Node::run(Script::parse(&text));
+    let mut node = Node::run(Script::parse("test", &text));
     let now = node.now + Duration::from_secs(1);
     for n in 0..3_000 {
         node.judge.observe(dial(n, now));
@@ -226,7 +226,7 @@ fn a_flood_leaves_room_for_what_follows_from_it_and_is_counted() {
 
 #[test]
 fn a_snapshot_shows_all_events_up_to_its_generation_and_singles_change_nothing_that_decides() {
-    let mut node = Node::run(Script::parse(&format!("{WORLD}\n10 dial 100 10.0.0.1 ok a\n30 end")));
+    let mut node = Node::run(Script::parse("test", &format!("{WORLD}\n10 dial 100 10.0.0.1 ok a\n30 end")));
     // Until nothing is left to say.
     let mut now = node.now + Duration::from_secs(2);
     node.judge.advance(now);

@@ -1,6 +1,5 @@
 //! The connection table: who talks to whom, and what became of it.
 
-use crate::{node::Node, script::Script};
 use std::{net::SocketAddr, time::Duration};
 use storewatch_core::{
     attribution::Unattributed,
@@ -13,6 +12,7 @@ use storewatch_core::{
     table::{ConnectionFilter, ConnectionView, OwnerView, TableQuery, TargetFilter},
     time::MonoTime,
 };
+use storewatch_tests_corpus::{node::Node, script::Script};
 
 const WORLD: &str = "
 0 pd up 1=store-1 2=store-2
@@ -26,7 +26,7 @@ const WORLD: &str = "
 const CLIENT: &str = "10.1.0.100:40000";
 
 fn world(more: &str) -> Node {
-    Node::run(Script::parse(&format!("{WORLD}{more}")))
+    Node::run(Script::parse("test", &format!("{WORLD}{more}")))
 }
 
 fn address(text: &str) -> SocketAddr {
