@@ -80,8 +80,10 @@ impl Attribution {
                 let one = Netns::One { pod: pod.uid.clone(), by_cgroup: !pod.cgroups.is_empty() };
                 this.netns.entry(netns).and_modify(|known| *known = Netns::Several).or_insert(one);
             }
-            if let Some(container) = pod.containers().first() {
-                for pid in &pod.pids {
+            let containers = pod.containers();
+            for pid in &pod.pids {
+                let own = containers.iter().find(|key| **key == ContainerKey::Process(*pid));
+                if let Some(container) = own.or(containers.first()) {
                     this.pids.insert(*pid, (pod.uid.clone(), *container));
                 }
             }

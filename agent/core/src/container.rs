@@ -151,7 +151,10 @@ impl Remote {
             return;
         }
         if self.attempts.len() >= MAX_RECENT {
-            self.attempts.pop_front();
+            // One that is counted says more than one that waits for a ping: a thousand sockets that are stuck together
+            // must not push it out.
+            let waits = self.attempts.iter().position(|attempt| !attempt.counted);
+            self.attempts.remove(waits.unwrap_or(0));
         }
         self.attempts.push_back(attempt);
     }

@@ -135,4 +135,6 @@ pub enum ContainerKey {
     Cgroup(CgroupId),
     /// A pod that is known only by its network namespace.
     Netns(NetnsId),
+    /// One that is known only by a process: it shares the node's network, and its cgroup is of the old kind.
+    Process(u32),
 }

@@ -499,6 +499,19 @@ impl Ownership {
         }
     }
 
+    /// Forgets all tenures and holds these instead, clocks and all.
+    pub(crate) fn replace(&mut self, tenures: impl IntoIterator<Item = (TargetKey, SocketAddr, Tenure)>) {
+        let Self { tenures: old, at, contested, count, listed: _, gone: _, changes, dropped: _ } = self;
+        old.clear();
+        at.clear();
+        contested.clear();
+        *count = 0;
+        changes.clear();
+        for (target, address, tenure) in tenures.into_iter().take(MAX_TENURES) {
+            self.insert(target, address, tenure);
+        }
+    }
+
     /// A target goes by another key from now on.
     pub(crate) fn rename(&mut self, old: TargetKey, new: TargetKey) {
         if self.listed.remove(&old) {

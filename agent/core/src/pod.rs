@@ -84,10 +84,12 @@ pub struct GateCondition {
 impl PodRecord {
     /// The keys under which evidence of this pod is kept.
     pub fn containers(&self) -> Vec<ContainerKey> {
-        if self.cgroups.is_empty() {
-            self.netns.map(ContainerKey::Netns).into_iter().collect()
-        } else {
+        if !self.cgroups.is_empty() {
             self.cgroups.iter().copied().map(ContainerKey::Cgroup).collect()
+        } else if let Some(netns) = self.netns {
+            vec![ContainerKey::Netns(netns)]
+        } else {
+            self.pids.iter().copied().map(ContainerKey::Process).collect()
         }
     }
 }

@@ -34,7 +34,8 @@ pub(crate) enum RoundState {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds {
     pub(crate) state: RoundState,
-    /// When the first failing round of the present streak began.
+    /// When the first failing round of the present streak ended: what a Store sent while that round was under way may be
+    /// its last word.
     pub(crate) first_failed: Option<MonoTime>,
     failed: u32,
     answered: u32,
@@ -85,7 +86,7 @@ impl Rounds {
         self.answered = 0;
         self.failed = self.failed.saturating_add(1);
         self.last_failed = Some(round.started);
-        self.first_failed.get_or_insert(round.started);
+        self.first_failed.get_or_insert(round.ended);
         if self.failed >= policy.failure_threshold && !matches!(self.state, RoundState::Failing { .. }) {
             self.state = RoundState::Failing { began: round.started, ended: round.ended };
         }

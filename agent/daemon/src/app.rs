@@ -13,6 +13,7 @@ use crate::{
         metrics::ProgramSeconds,
         serve::{Bound, serve},
     },
+    recording,
     requests::{self, ClusterRequests, KernelRequests},
     runtime::{shutdown::Signals, tasks::Tasks, telemetry},
     source::{
@@ -62,6 +63,8 @@ pub async fn run(config: Config) -> Result<ExitCode> {
     let recorder = restore(&mut tasks, &config, &mut judge);
     let (publisher, publication) =
         publish::channel(Arc::new(judge.snapshot(clock::now())), config.verdict.on_unknown, draining.clone());
+    let (tap, recordings) = recording::channel(config.verdict.window);
+    let publication = publication.with_recordings(recordings);
     let (observations, receiver) = observe::channel();
     let (sender, clusters, kernel) = requests::channel(config.clusters.len());
     let (asker, questions) = ask::channel();
@@ -82,7 +85,7 @@ pub async fn run(config: Config) -> Result<ExitCode> {
         });
     }
     drop(observations);
-    let wiring = Wiring { observations: receiver, requests: sender, questions, publisher, recorder };
+    let wiring = Wiring { observations: receiver, requests: sender, questions, publisher, recorder, tap };
     let engine_stop = stop.clone();
     tasks.spawn("engine", async move {
         engine::run(judge, wiring, engine_stop).await;

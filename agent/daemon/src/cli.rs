@@ -8,10 +8,13 @@ mod doctor;
 mod events;
 mod exit;
 mod explain;
+mod lines;
 mod list;
 mod open_gates;
 mod probe;
 mod query;
+mod record;
+mod replay;
 mod status;
 mod table;
 mod wire;
@@ -111,6 +114,17 @@ pub enum Command {
     /// runs may shut a gate again.
     #[command(after_help = "Example:\n  storewatch open-gates --config /etc/storewatch/storewatch.yaml")]
     OpenGates(ConfigArgs),
+    /// Write to a file what the agent knows and, from now on, observes.
+    #[command(after_help = "Examples:\n  storewatch record --out trouble.rec --for 5m\n  \
+                            storewatch record --out trouble.rec --anonymize    # until Ctrl-C\n\n\
+                            A recording holds addresses, names of hosts and pods, and no payload. It begins with the \
+                            minutes before it as far as the agent remembers them.")]
+    Record(RecordArgs),
+
+    /// Tell the verdicts and findings that follow from a recording, on any machine.
+    #[command(after_help = "Examples:\n  storewatch replay trouble.rec\n  \
+                            zstd -dc trouble.rec.zst | storewatch replay - -o json")]
+    Replay(ReplayArgs),
 
     /// Run the whole product on this machine, with a cluster and pods of its own in network namespaces (needs root).
     #[command(after_help = "Example:\n  sudo storewatch demo --keep")]
@@ -276,6 +290,31 @@ pub enum OnError {
     Ready,
 }
 
+/// What to record.
+#[derive(Args, Clone, Debug)]
+pub struct RecordArgs {
+    /// The file to write; one that exists is replaced once the agent has answered.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+
+    /// End after this time; without it SIGINT (Ctrl-C) or SIGTERM ends the recording.
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+
+    /// Replace addresses and the names of hosts, pods, namespaces, workloads and clusters, each by the same throughout
+    /// the file, and leave out what is said in words. Loopback addresses stay.
+    #[arg(long)]
+    pub anonymize: bool,
+}
+
+/// What to replay.
+#[derive(Args, Clone, Debug)]
+pub struct ReplayArgs {
+    /// A file of `storewatch record`; `-` reads standard input.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
 /// How the demo ends.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct DemoArgs {
@@ -318,6 +357,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Explain(ExplainArgs { pod, ask }) => asking(explain::run(agent, output, &pod, ask.timeout)),
         Command::Probe(args) => asking(probe::run(agent, output, &args.or_pod_uid(std::env::var("POD_UID").ok()))),
         Command::OpenGates(args) => asking(open_gates::run(&args, &mut std::io::stdout())),
+        Command::Record(args) => asking(record::run(agent, &args)),
+        Command::Replay(ReplayArgs { file }) => replay::run(&file, output),
         Command::Demo(DemoArgs { keep, part }) => match part {
             Some(part) => crate::demo::run_part(part),
             None => crate::demo::run(keep),

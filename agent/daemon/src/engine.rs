@@ -4,12 +4,15 @@
 //! the liveness of this loop.
 
 use crate::{
-    ask::Questions, clock, observe::ObservationReceiver, publish::Publisher, requests::RequestSender, state::Recorder,
+    ask::Questions, clock, observe::ObservationReceiver, publish::Publisher, recording::Tap, requests::RequestSender,
+    state::Recorder,
 };
 use std::{sync::Arc, time::Duration};
 use storewatch_core::{
     event::{Event, EventKind},
     judge::Judge,
+    observation::Observation,
+    request::Request,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +35,8 @@ pub struct Wiring {
     pub publisher: Publisher,
     /// To the state file.
     pub recorder: Recorder,
+    /// To those who record.
+    pub tap: Tap,
 }
 
 /// Runs until `stop` or until every source has ended.
@@ -41,12 +46,13 @@ pub async fn run(mut judge: Judge, mut wiring: Wiring, stop: CancellationToken) 
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
+            () = wiring.tap.asked() => {}
             received = wiring.observations.recv() => {
                 let Some(observation) = received else { break };
-                judge.observe(observation);
+                file(&mut judge, &mut wiring.tap, observation);
                 for _ in 1..BATCH {
                     let Some(observation) = wiring.observations.try_recv() else { break };
-                    judge.observe(observation);
+                    file(&mut judge, &mut wiring.tap, observation);
                 }
             }
             () = wiring.questions.arrive() => {}
@@ -54,7 +60,7 @@ pub async fn run(mut judge: Judge, mut wiring: Wiring, stop: CancellationToken) 
         }
         let now = clock::now();
         for loss in wiring.observations.losses(now) {
-            judge.observe(loss);
+            file(&mut judge, &mut wiring.tap, loss);
         }
         wiring.publisher.beat(now);
         let due = wiring.questions.serve(&mut judge, now);
@@ -65,6 +71,10 @@ pub async fn run(mut judge: Judge, mut wiring: Wiring, stop: CancellationToken) 
             wiring.requests.route(request);
         }
         advance.events.iter().for_each(log);
+        wiring.tap.judged(now, advance.snapshot.as_ref());
+        if wiring.tap.admit(&judge, now) {
+            wiring.requests.route(Request::Inventory);
+        }
         // In this order, so that whoever hears of an event finds it in the snapshot.
         if let Some(snapshot) = advance.snapshot {
             wiring.publisher.publish(Arc::new(snapshot));
@@ -74,6 +84,11 @@ pub async fn run(mut judge: Judge, mut wiring: Wiring, stop: CancellationToken) 
     }
     let now = clock::now();
     wiring.recorder.ends(now, || judge.memory(now));
+}
+
+fn file(judge: &mut Judge, tap: &mut Tap, observation: Observation) {
+    tap.note(&observation);
+    judge.observe(observation);
 }
 
 /// Changes of verdicts and sources are worth a line each, and those for the worse a warning; the rest is asked for.

@@ -23,8 +23,10 @@ mod problem;
 mod publication;
 mod query;
 mod readiness;
+mod recording;
 pub mod serve;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub use publication::{Publication, Publisher, channel};
+pub use recording::AGENT_ENDS;

@@ -1,8 +1,8 @@
 //! The state file: what lets a restart of the agent change no verdict.
 //!
 //! ```text
-//! start:  disk (read, bounded) ─► format (version, checksum) ─► mirror ─► age (boot, dates) ─► Judge::restore
-//! then:   engine ─► Recorder ─► watch<Arc<Memory>> ─► Writer ─► mirror ─► format ─► disk (replace)
+//! start:  disk (read, bounded) ─► format (version, checksum) ─► shape ─► age (boot, dates) ─► Judge::restore
+//! then:   engine ─► Recorder ─► watch<Arc<Memory>> ─► Writer ─► shape ─► format ─► disk (replace)
 //! ```
 //! A file that cannot be trusted is set aside and said, and the agent starts without it; a file that cannot be written
 //! is said. Neither ends the agent.
@@ -10,7 +10,6 @@
 mod age;
 mod disk;
 mod format;
-mod mirror;
 #[cfg(test)]
 mod tests;
 mod writer;

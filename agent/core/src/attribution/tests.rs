@@ -71,3 +71,13 @@ fn an_unlisted_cgroup_in_the_pods_namespace_is_kept_apart() {
     let place = all.place(Some(&owner(Some(5), Some(20), None))).unwrap();
     assert_eq!((place.container, place.foreign), (ContainerKey::Netns(NetnsId(20)), false));
 }
+
+#[test]
+fn a_pod_that_is_known_only_by_its_processes_has_these_as_containers() {
+    let host = PodRecord { host_network: true, pids: vec![7, 8], ..pod("host") };
+    assert_eq!(host.containers(), [ContainerKey::Process(7), ContainerKey::Process(8)]);
+    let all = attribution(vec![host]);
+    let container = |pid| all.place(Some(&owner(Some(1), Some(1), Some(pid)))).map(|place| place.container);
+    assert_eq!(container(8), Ok(ContainerKey::Process(8)));
+    assert_eq!(container(9), Err(Unattributed::Stranger));
+}

@@ -114,7 +114,11 @@ impl Cluster {
                 let other = self.ownership.present_owner(address).filter(|other| other != key);
                 let recent = tenure.ended.is_none_or(|ended| now.since(ended) <= REUSE_MEMORY);
                 let shown = other.filter(|_| recent);
-                let seen = |other: TargetKey| self.ownership.tenure(other, address).and_then(|t| t.identity.clone());
+                // What was seen there before this one was named there says that it was another's, not that it is.
+                let seen = |other: TargetKey| {
+                    let seen = self.ownership.tenure(other, address).and_then(|other| other.identity.clone());
+                    seen.filter(|(_, at)| *at >= tenure.from)
+                };
                 if let Some((other, (name, at))) = shown.and_then(|other| Some((other, seen(other)?))) {
                     let facts = Facts { address: Some(address), left_at: tenure.ended, ..Facts::default() };
                     let message = format!(

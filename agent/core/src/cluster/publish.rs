@@ -127,4 +127,21 @@ impl Cluster {
             self.verdict = Verdict { carried: true, ..crate::cluster::verdict(reason, message, since) };
         }
     }
+
+    /// Goes on where another judge stood, once what preceded it has been played here.
+    pub(crate) fn resume(&mut self, memory: ClusterMemory, now: MonoTime) {
+        let fits = memory.fits(&self.settings);
+        let ClusterMemory { name: _, pd_peers: _, stores: _, list, ever_answered, verdict, tenures } = memory;
+        self.ever_answered |= ever_answered;
+        let same = |target: &TargetKey| fits || matches!(target, TargetKey::Store(_));
+        let tenures = tenures.into_iter().filter(|memory| same(&memory.target));
+        self.ownership.replace(tenures.map(|TenureMemory { target, address, tenure }| (target, address, tenure)));
+        if !list.is_empty() {
+            self.list = Some(list);
+            self.rebuild(now);
+        }
+        let VerdictMemory { reason, message, since } = verdict;
+        self.restored = self.live.status() == Status::Unknown && reason.status() != Status::Unknown;
+        self.verdict = Verdict { carried: self.restored, ..crate::cluster::verdict(reason, message, since) };
+    }
 }

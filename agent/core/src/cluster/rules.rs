@@ -32,7 +32,13 @@ impl Cluster {
                 self.live
             }
             RoundState::NoneYet if self.any_pinged() => Reason::NoEvidenceYet,
-            RoundState::NoneYet => self.pd.reason_without_stores(policy),
+            RoundState::NoneYet => match self.pd.reason_without_stores(policy) {
+                // One answer neither confirms nor denies what several in a row said.
+                Reason::NoEvidenceYet if matches!(self.live, Reason::NoStoreRegistered | Reason::StoreListUnknown) => {
+                    self.live
+                }
+                reason => reason,
+            },
         }
     }
 

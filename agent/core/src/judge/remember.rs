@@ -4,6 +4,7 @@ use super::Judge;
 use crate::{
     memory::{ClusterMemory, ContainerMemory, Memory},
     pods::Pod,
+    policy::Settings,
     time::MonoTime,
 };
 
@@ -41,6 +42,36 @@ impl Judge {
         }
         self.dirty = true;
         self.processes_changed = true;
+    }
+
+    /// Goes on where another judge stood at `now`, once the observations that preceded it have been played here: what they
+    /// left in short memories stays, all else is as `memory` says. Unlike after [`Judge::restore`] nobody was away, so
+    /// clocks run on and a verdict that those observations prove is not marked as carried.
+    pub fn resume(&mut self, memory: Memory, now: MonoTime) {
+        let Memory { taken_at: _, clusters, pods } = memory;
+        for memory in clusters {
+            if let Some(cluster) = self.clusters.iter_mut().find(|cluster| cluster.settings.name == memory.name) {
+                cluster.resume(memory, now);
+            }
+        }
+        for mut memory in pods {
+            let Some(cluster) = self.clusters.iter().find(|cluster| cluster.settings.name == memory.cluster) else {
+                continue;
+            };
+            memory.record.cluster = cluster.id;
+            if let Some(pod) = self.pods.get_mut(&memory.record.uid) {
+                pod.resume(memory);
+            } else if self.pods.len() < super::MAX_PODS {
+                let pod = Pod::restore(memory, now);
+                self.pods.insert(pod.record.uid.clone(), pod);
+            }
+        }
+        self.dirty = true;
+    }
+
+    /// What it is configured with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 }
 

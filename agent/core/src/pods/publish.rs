@@ -6,6 +6,7 @@ use crate::{
     connection::TcpState,
     container::Container,
     dialers,
+    findings::Book,
     id::TargetKey,
     memory::{ContainerMemory, PodMemory, VerdictMemory},
     ownership::Owner,
@@ -232,5 +233,33 @@ impl Pod {
             pod.carried.push(Finding { carried: true, ..finding });
         }
         pod
+    }
+
+    /// Goes on where another judge stood, once what preceded it has been played here.
+    pub(crate) fn resume(&mut self, memory: PodMemory) {
+        let PodMemory { cluster: _, record, verdict, reach, containers, findings } = memory;
+        let VerdictMemory { reason, message, since } = verdict;
+        // Without evidence of its own the verdict stands on the other judge's word.
+        self.restored = self.verdict.status == Status::Unknown && reason.status() != Status::Unknown;
+        self.verdict = Verdict { carried: self.restored, ..crate::cluster::verdict(reason, message, since) };
+        self.record = Arc::new(record);
+        self.reach = reach;
+        for ContainerMemory { key, first_seen, stale, baselines, dialers } in
+            containers.into_iter().take(MAX_CONTAINERS)
+        {
+            let container = self.containers.entry(key).or_insert_with(|| Container::new(first_seen, false));
+            container.first_seen = first_seen;
+            container.stale = stale.into_iter().map(|(target, address, entry)| ((target, address), entry)).collect();
+            container.baselines = baselines.into_iter().map(|(target, at, reading)| ((target, at), reading)).collect();
+            for (pid, last, addresses) in dialers {
+                container.dialers.restore(pid, last, addresses);
+            }
+        }
+        self.book = Book::default();
+        self.carried.clear();
+        for finding in findings {
+            self.book.restore(key(&finding), finding.since);
+            self.carried.push(Finding { carried: true, ..finding });
+        }
     }
 }

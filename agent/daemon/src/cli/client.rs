@@ -4,10 +4,10 @@ use super::{Failure, address::AgentAddress, table::clean};
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
-use hyper::client::conn::http1;
+use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use serde::{Deserialize, de::DeserializeOwned};
-use std::{io, ops::ControlFlow, time::Duration};
+use std::{io, ops::ControlFlow, pin::Pin, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
@@ -110,6 +110,45 @@ fn refused(agent: &AgentAddress, path: &str, status: StatusCode, body: &[u8]) ->
     Failure::wrong(format!("the agent at {agent} answers {status} to {path}{hint}"))
 }
 
+/// An answer that has begun and goes on.
+pub(super) struct Begun {
+    pub(super) body: Incoming,
+    /// Has to be driven beside it.
+    pub(super) connection: Pin<Box<Connection>>,
+    /// Without it the connection would end.
+    pub(super) _sender: http1::SendRequest<Empty<Bytes>>,
+}
+
+/// Asks for `path` and waits at most `budget` for a good answer to begin.
+///
+/// # Errors
+/// Exit code 2 when there is none.
+pub(super) async fn begin(agent: &AgentAddress, path: &str, accept: &str, budget: Duration) -> Result<Begun, Failure> {
+    let begun = timeout(budget, async {
+        let (mut sender, connection) = open(agent).await?;
+        // Boxed, since it goes on beside whatever is read.
+        let mut connection = Box::pin(connection);
+        let request = request(agent, path, accept)?;
+        let response = tokio::select! {
+            response = sender.send_request(request) => response.map_err(|error| no_agent(agent, &error))?,
+            _ = &mut connection => return Err(Failure::wrong(format!("{agent} closed the connection"))),
+        };
+        Ok((sender, connection, response))
+    });
+    let (sender, mut connection, response) = begun.await.unwrap_or_else(|_| Err(late(agent, budget)))?;
+    let status = response.status();
+    let body = response.into_body();
+    if status != StatusCode::OK {
+        let reading = async { Limited::new(body, MAX_PROBLEM).collect().await.map(|body| body.to_bytes()) };
+        let read = tokio::select! {
+            read = timeout(budget, reading) => read.ok().and_then(Result::ok).unwrap_or_default(),
+            _ = &mut connection => Bytes::new(),
+        };
+        return Err(refused(agent, path, status, &read));
+    }
+    Ok(Begun { body, connection, _sender: sender })
+}
+
 /// Reads the answer to `path` for as long as it goes on, piece by piece, until `take` has enough. `budget` is for its
 /// beginning, `silence` for each piece.
 ///
@@ -122,28 +161,7 @@ pub(super) async fn follow(
     silence: Duration,
     mut take: impl FnMut(&[u8]) -> Result<ControlFlow<()>, Failure>,
 ) -> Result<ControlFlow<()>, Failure> {
-    let begun = timeout(budget, async {
-        let (mut sender, connection) = open(agent).await?;
-        // Boxed, since it goes on beside whatever is read.
-        let mut connection = Box::pin(connection);
-        let request = request(agent, path, "text/event-stream")?;
-        let response = tokio::select! {
-            response = sender.send_request(request) => response.map_err(|error| no_agent(agent, &error))?,
-            _ = &mut connection => return Err(Failure::wrong(format!("{agent} closed the connection"))),
-        };
-        Ok((sender, connection, response))
-    });
-    let (_sender, mut connection, response) = begun.await.unwrap_or_else(|_| Err(late(agent, budget)))?;
-    let status = response.status();
-    let mut body = response.into_body();
-    if status != StatusCode::OK {
-        let reading = async { Limited::new(body, MAX_PROBLEM).collect().await.map(|body| body.to_bytes()) };
-        let read = tokio::select! {
-            read = timeout(budget, reading) => read.ok().and_then(Result::ok).unwrap_or_default(),
-            _ = &mut connection => Bytes::new(),
-        };
-        return Err(refused(agent, path, status, &read));
-    }
+    let Begun { mut body, mut connection, _sender } = begin(agent, path, "text/event-stream", budget).await?;
     let mut driven = false;
     loop {
         let frame = tokio::select! {
@@ -176,10 +194,10 @@ pub(super) async fn follow(
 }
 
 /// A connection of either kind.
-trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(super) trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 
-type Connection = http1::Connection<TokioIo<Box<dyn Wire>>, Empty<Bytes>>;
+pub(super) type Connection = http1::Connection<TokioIo<Box<dyn Wire>>, Empty<Bytes>>;
 
 async fn open(agent: &AgentAddress) -> Result<(http1::SendRequest<Empty<Bytes>>, Connection), Failure> {
     let unreachable = |error: io::Error| {

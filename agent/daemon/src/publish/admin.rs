@@ -18,7 +18,7 @@ use super::{
     },
     problem::{self, Problem, json, quote},
     query::{self, Pairs},
-    readiness,
+    readiness, recording,
 };
 use crate::{ask::Asker, clock::ClockPair};
 use axum::{
@@ -71,6 +71,7 @@ pub fn router(publication: Publication, asker: Asker) -> Router {
         .route("/v1/connections", get(connections::connections))
         .route("/v1/events", get(events::events))
         .route("/v1/events/stream", get(events::follow))
+        .route("/v1/recording", get(recording::stream))
         .method_not_allowed_fallback(problem::unknown_method)
         .fallback(problem::unknown_path)
         .with_state(Admin { publication, asker })

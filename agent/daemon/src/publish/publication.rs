@@ -1,7 +1,7 @@
 //! The one thing that every publisher reads.
 
 use super::feed::Feed;
-use crate::clock;
+use crate::{clock, recording::Recordings};
 use std::sync::{
     Arc,
     atomic::{AtomicI64, Ordering},
@@ -18,7 +18,7 @@ pub fn channel(initial: Arc<Snapshot>, on_unknown: OnUnknown, draining: Cancella
     let heartbeat = Arc::new(AtomicI64::new(clock::now().as_nanos()));
     let feed = Arc::new(Feed::new());
     let publisher = Publisher { snapshots: sender, heartbeat: Arc::clone(&heartbeat), feed: Arc::clone(&feed) };
-    (publisher, Publication { snapshots, heartbeat, feed, draining, on_unknown, clock: clock::now })
+    (publisher, Publication { snapshots, heartbeat, feed, draining, on_unknown, recordings: None, clock: clock::now })
 }
 
 /// The engine's end.
@@ -54,6 +54,7 @@ pub struct Publication {
     feed: Arc<Feed>,
     draining: CancellationToken,
     on_unknown: OnUnknown,
+    recordings: Option<Recordings>,
     clock: fn() -> MonoTime,
 }
 
@@ -88,6 +89,17 @@ impl Publication {
     /// What an Unknown verdict means, for pods that no snapshot holds.
     pub fn on_unknown(&self) -> OnUnknown {
         self.on_unknown
+    }
+
+    /// Who lets recordings begin; `None` where nobody does.
+    pub fn recordings(&self) -> Option<&Recordings> {
+        self.recordings.as_ref()
+    }
+
+    /// The same, with recordings.
+    pub fn with_recordings(mut self, recordings: Recordings) -> Self {
+        self.recordings = Some(recordings);
+        self
     }
 
     /// The present instant of the clock that snapshots are stamped with.

@@ -7,8 +7,10 @@
 //! ```
 //! The checksum is taken over the exact bytes of the second line, so that the content is proven before it is read.
 
-use super::mirror::{self, Stored as _};
-use crate::clock::ClockPair;
+use crate::{
+    clock::ClockPair,
+    shape::{self, Stored as _},
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -51,7 +53,7 @@ struct AnyHeader {
 struct Content {
     boot: BootId,
     taken: String,
-    memory: mirror::Memory,
+    memory: shape::Memory,
 }
 
 /// What a file held.

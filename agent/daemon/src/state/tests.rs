@@ -157,7 +157,11 @@ fn everything() -> Memory {
         baselines: vec![(TargetKey::Static(3), address("[fd00::2]:8500"), Duration::new(5, 6))],
         dialers: vec![(u32::MAX, at(56), vec![address(FORMER), address("[fd00::2]:8500")]), (1, at(57), Vec::new())],
     };
-    let keys = [ContainerKey::Cgroup(CgroupId(u64::MAX)), ContainerKey::Netns(NetnsId(4_026_531_840))];
+    let keys = [
+        ContainerKey::Cgroup(CgroupId(u64::MAX)),
+        ContainerKey::Netns(NetnsId(4_026_531_840)),
+        ContainerKey::Process(u32::MAX),
+    ];
     let managers =
         [Manager::Kubernetes, Manager::Unit("a.service".into()), Manager::Docker("0123".into()), Manager::Unknown];
     let facts = Facts {
@@ -204,7 +208,7 @@ fn everything() -> Memory {
             last_activity: at(62),
             carried: true,
         }),
-        containers: vec![container(keys[0], Some(52)), container(keys[1], None)],
+        containers: vec![container(keys[0], Some(52)), container(keys[1], None), container(keys[2], None)],
         findings: ALL_FINDINGS
             .into_iter()
             .zip([None, Some(StaleMode::Dialing), Some(StaleMode::Holding)].into_iter().cycle())

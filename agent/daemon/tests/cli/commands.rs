@@ -133,6 +133,8 @@ fn usage_is_exit_code_2_and_help_is_0_with_an_example() {
         "events",
         "explain",
         "probe",
+        "record",
+        "replay",
         "demo",
     ] {
         let ended = storewatch(&[command, "--help"], &[]);

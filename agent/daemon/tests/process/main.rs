@@ -9,6 +9,7 @@ mod doctor;
 mod events;
 mod explain;
 mod life;
+mod recording;
 mod restart;
 mod silence;
 mod stale;

@@ -76,6 +76,8 @@ impl ContainerDto {
         let (cgroup, netns) = match key {
             ContainerKey::Cgroup(cgroup) => (Some(cgroup.0), None),
             ContainerKey::Netns(netns) => (None, Some(netns.0)),
+            // The connection's own `pid` says which.
+            ContainerKey::Process(_) => (None, None),
         };
         Self { cgroup, netns, listed }
     }
