@@ -2,6 +2,7 @@
 
 use super::{Failure, address::AgentAddress, table::clean};
 use bytes::Bytes;
+use futures_util::{FutureExt, future::Fuse};
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::{body::Incoming, client::conn::http1};
@@ -114,7 +115,7 @@ fn refused(agent: &AgentAddress, path: &str, status: StatusCode, body: &[u8]) ->
 pub(super) struct Begun {
     pub(super) body: Incoming,
     /// Has to be driven beside it.
-    pub(super) connection: Pin<Box<Connection>>,
+    pub(super) connection: Pin<Box<Fuse<Connection>>>,
     /// Without it the connection would end.
     pub(super) _sender: http1::SendRequest<Empty<Bytes>>,
 }
@@ -126,13 +127,18 @@ pub(super) struct Begun {
 pub(super) async fn begin(agent: &AgentAddress, path: &str, accept: &str, budget: Duration) -> Result<Begun, Failure> {
     let begun = timeout(budget, async {
         let (mut sender, connection) = open(agent).await?;
-        // Boxed, since it goes on beside whatever is read.
-        let mut connection = Box::pin(connection);
-        let request = request(agent, path, accept)?;
-        let response = tokio::select! {
-            response = sender.send_request(request) => response.map_err(|error| no_agent(agent, &error))?,
-            _ = &mut connection => return Err(Failure::wrong(format!("{agent} closed the connection"))),
+        // Boxed, since it goes on beside whatever is read; fused, since it may end before that.
+        let mut connection = Box::pin(connection.fuse());
+        let response = {
+            let mut answer = std::pin::pin!(sender.send_request(request(agent, path, accept)?));
+            tokio::select! {
+                biased;
+                response = &mut answer => response,
+                // An answer may have come with the connection's end.
+                _ = &mut connection => answer.await,
+            }
         };
+        let response = response.map_err(|error| no_agent(agent, &error))?;
         Ok((sender, connection, response))
     });
     let (sender, mut connection, response) = begun.await.unwrap_or_else(|_| Err(late(agent, budget)))?;
@@ -140,9 +146,11 @@ pub(super) async fn begin(agent: &AgentAddress, path: &str, accept: &str, budget
     let body = response.into_body();
     if status != StatusCode::OK {
         let reading = async { Limited::new(body, MAX_PROBLEM).collect().await.map(|body| body.to_bytes()) };
+        // What the connection has brought before its end is read all the same.
+        let drive = connection.as_mut().then(|_| std::future::pending::<()>());
         let read = tokio::select! {
             read = timeout(budget, reading) => read.ok().and_then(Result::ok).unwrap_or_default(),
-            _ = &mut connection => Bytes::new(),
+            () = drive => Bytes::new(),
         };
         return Err(refused(agent, path, status, &read));
     }

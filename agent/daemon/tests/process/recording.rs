@@ -315,7 +315,17 @@ fn the_demo_is_recorded_and_its_replay_tells_its_story() {
         told.iter().filter(|(pod, ..)| pod == whom).map(|(_, _, to)| to.as_str()).collect()
     };
     let ends = |whom: &str, story: &[&str]| assert!(of(whom).ends_with(story), "{whom}: {told:?}");
-    ends("demo/server-0", &["NoStoreAnswers", "StoreAnswering", "PodCannotReachStores", "StoreAnswering"]);
+    ends(
+        "demo/server-0",
+        &[
+            "NoStoreAnswers",
+            "StoreAnswering",
+            "PodCannotReachStores",
+            "StoreAnswering",
+            "StaleTransport",
+            "StoreAnswering",
+        ],
+    );
     ends("demo/server-1", &["NoStoreAnswers", "StoreAnswering"]);
     ends("node", &["NoStoreAnswers", "StoreAnswering"]);
 }
