@@ -1,7 +1,7 @@
 # A map of what can be done here; the work is in `.ci/`. Each target first installs what it needs and is missing (as root
 # on Debian 12), names it elsewhere, and installs nothing the second time.
 
-.PHONY: help build demo demo-hugegraph test test-fast test-kernels test-hugegraph test-hugegraph-full bench lint
+.PHONY: help build demo demo-hugegraph test test-fast test-kernels test-hugegraph test-hugegraph-full test-kubernetes image package bench lint
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,19 @@ test-hugegraph-full: ## the same with the slow faults, about an hour and a half
 test-kernels: ## the kernel tests on this kernel and, in guests, on Debian's 6.1 (three builds) and 6.12 (root)
 	@.ci/prepare $@
 	@tests/kernel/guests/run $(ARGS)
+
+# KUBERNETES=v1.34.4, CONTAINERD=system, CGROUPS=v2, SHAPE=systemd choose another node; ARGS goes to the script (ARGS=--list).
+test-kubernetes: ## the chart and the gate on a real Kubernetes node built from source: 10 minutes the first time (root, Go)
+	@.ci/prepare kubernetes
+	@.ci/kubernetes $(ARGS)
+
+image: ## an OCI image of the static binary and its SBOM, without a daemon: target/image (ARGS='--arch amd64 --arch arm64')
+	@.ci/prepare build
+	@deploy/image/build $(ARGS)
+
+package: ## a Debian package of the static binary: target/debian
+	@.ci/prepare build
+	@deploy/debian/build "$$(deploy/image/static amd64 storewatch)" target/debian
 
 bench: ## the figures, as a table (root)
 	@.ci/prepare $@
