@@ -10,7 +10,7 @@ build: ## the product: target/release/storewatch, with the eBPF object inside
 	@.ci/prepare $@
 	@.ci/build
 
-demo: ## a cluster, two client pods and the agent on this machine's kernel, in about 40 s (root)
+demo: ## a cluster, two client pods and the agent on this machine's kernel, in about a minute (root)
 	@.ci/prepare $@
 	@.ci/demo
 
