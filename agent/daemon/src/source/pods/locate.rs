@@ -95,8 +95,9 @@ impl Locator {
             // Whoever has no place at all yet (a pod that is being made) lacks nothing.
             let placed = entry.cgroup.is_some() || entry.netns.is_some() || entry.pid.is_some();
             let found = placed && entry.pid.is_none_or(|pid| record.pids.contains(&pid));
-            if record.containers().is_empty() && found && !problems.iter().any(|text| text.starts_with(&prefix(entry)))
-            {
+            // By its processes alone it is found late, if at all: the kernel's counters know no process.
+            let shared = record.cgroups.is_empty() && record.netns.is_none();
+            if shared && found && !problems.iter().any(|text| text.starts_with(&prefix(entry))) {
                 let reason = "its cgroup and network namespace are shared with others; give it a cgroup of its own";
                 problems.push(format!("{}{reason}", prefix(entry)));
             }
