@@ -86,6 +86,11 @@ class Agent:
         code, body = network.get(self.cluster.node, "127.0.0.1", ADMIN, path, timeout)
         return json.loads(body) if code == 200 else None
 
+    def explain(self, part: str) -> str:
+        """What `storewatch explain` says of a Server's pod."""
+        asked = [binary(), "--agent", f"unix:{self.folder / 'admin.sock'}", "explain", f"{NAMESPACE}/{pod_name(part)}"]
+        return processes.run(*asked).stdout
+
     def metrics(self) -> str:
         """The Prometheus page."""
         return network.get(self.cluster.node, "127.0.0.1", METRICS, "/metrics")[1].decode()
