@@ -103,10 +103,10 @@ impl Dialers {
         })
     }
 
-    /// The process to speak of: one that runs Java before any other, then the one seen last.
-    pub(crate) fn client(&self) -> Option<(MonoTime, CommandLine)> {
-        let known = self.0.values().filter_map(|dialer| Some((dialer.last, dialer.command?)));
-        known.max_by_key(|(last, command)| (command.java, *last))
+    /// The process to speak of, and when it showed itself last.
+    pub(crate) fn client(&self) -> Option<(MonoTime, Client)> {
+        let all = self.0.iter().map(|(pid, dialer)| (dialer.last, Client { pid: Some(*pid), command: dialer.command }));
+        all.max_by_key(rank)
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &Dialer)> {
@@ -122,9 +122,14 @@ impl Dialers {
     }
 }
 
-/// The best of several containers' words.
-pub(crate) fn best(clients: impl Iterator<Item = (MonoTime, CommandLine)>) -> Client {
-    clients.max_by_key(|(last, command)| (command.java, *last)).map_or(Client::Unknown, |(_, line)| Client::Known(line))
+/// The one to speak of among those of several containers.
+pub(crate) fn best(clients: impl Iterator<Item = (MonoTime, Client)>) -> Client {
+    clients.max_by_key(rank).map(|(_, client)| client).unwrap_or_default()
+}
+
+/// One that runs Java comes before any other, then one whose command line is known, then the one seen last.
+fn rank((last, client): &(MonoTime, Client)) -> (bool, bool, MonoTime) {
+    (client.command.is_some_and(|command| command.java), client.command.is_some(), *last)
 }
 
 #[cfg(test)]
@@ -199,7 +204,7 @@ mod tests {
             let state = ProcessState::Alive { started: at(1), command };
             assert_eq!(dialers.report(&report(pid, 20, state)), None);
         }
-        assert_eq!(dialers.client().map(|(last, _)| last), Some(at(12)));
+        assert_eq!(dialers.client().map(|(last, client)| (last, client.pid)), Some((at(12), Some(2))));
     }
 
     #[test]

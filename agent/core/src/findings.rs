@@ -105,6 +105,7 @@ pub(crate) struct TargetFacts {
     pub(crate) counted: BTreeMap<ConnectionOutcome, u64>,
     pub(crate) counted_at: Vec<SocketAddr>,
     last_counted: Option<MonoTime>,
+    last_answer: Option<MonoTime>,
     established: u32,
     pool_small_since: Option<MonoTime>,
     received: Received,
@@ -131,6 +132,7 @@ impl TargetFacts {
             self.last_failed = self.last_failed.max(Some(*at));
         }
         self.answers = self.answers.saturating_add(count_since(&remote.answers, since, |()| true));
+        self.last_answer = self.last_answer.max(remote.last_established);
         self.last_attempt = self.last_attempt.max(remote.last_begun);
         self.last_ending = self.last_ending.max(remote.endings.back().map(|(at, _, _)| *at));
         self.slow = self.slow.saturating_add(count_since(&remote.slow, since, |()| true));
@@ -247,10 +249,17 @@ impl TargetFacts {
             let address = self.counted_at.first().copied();
             let count = self.counted.values().copied().fold(0, u64::saturating_add);
             let last = self.last_counted.map(|at| short(draft.now.since(at))).unwrap_or_default();
+            // The finding outlives its cause by a while.
+            let again = self.last_answer.max(self.received.latest).filter(|at| Some(*at) > self.last_counted);
+            let (does, now) = match again {
+                None => ("does", String::new()),
+                Some(at) => ("did", format!("; by now it does, data or an answer came {} ago", short(draft.now.since(at)))),
+            };
+            let places = places.join(", ");
             Said::new(
                 FindingCode::PathBlackhole,
                 Severity::Critical,
-                format!("this pod does not reach {} at {}, which answers this node", name(), places.join(", ")),
+                format!("this pod {does} not reach {} at {places}, which answers this node{now}", name()),
                 format!(
                     "{} failed ({}), each between two pings of this node to the same address that were answered, the last \
                      {last} ago; {}",

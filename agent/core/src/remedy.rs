@@ -20,12 +20,11 @@ const NAMED: usize = 5;
 
 /// What is known of the process that dials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Client {
-    /// Its command line has not been read.
-    #[default]
-    Unknown,
-    /// Its command line has been read.
-    Known(CommandLine),
+pub(crate) struct Client {
+    /// Its number; `None` while no process has shown itself.
+    pub(crate) pid: Option<u32>,
+    /// What its command line says; `None` while that has not been read.
+    pub(crate) command: Option<CommandLine>,
 }
 
 /// What a remedy is about.
@@ -48,7 +47,7 @@ impl Case<'_> {
 
     /// What restarts the pod.
     fn restart(&self) -> String {
-        self.pod.map_or_else(|| "restart the client".into(), |(record, _)| restart(record))
+        self.pod.map_or_else(|| "restart the client".into(), |(record, client)| restart(record, client))
     }
 
     fn name(&self) -> &str {
@@ -96,7 +95,7 @@ pub(crate) fn remedy(code: FindingCode, case: &Case<'_>) -> Remedy {
             )
         }
         FindingCode::PathBlackhole => (
-            format!("{}. A connection that is only stuck is freed by: {}", case.policies(), case.restart()),
+            format!("{} A connection that is only stuck is freed by: {}", case.policies(), case.restart()),
             "the store's port in every network policy that selects this pod; against half-open connections, keep-alive"
                 .into(),
         ),
@@ -187,9 +186,10 @@ fn stale(code: FindingCode, case: &Case<'_>) -> (String, String) {
 }
 
 /// What restarts a pod.
-pub(crate) fn restart(record: &PodRecord) -> String {
+pub(crate) fn restart(record: &PodRecord, client: Client) -> String {
     let PodRef { namespace, name } = &record.pod;
-    let pids: Vec<_> = record.pids.iter().map(ToString::to_string).collect();
+    let seen = client.pid.filter(|_| record.pids.is_empty());
+    let pids: Vec<_> = record.pids.iter().copied().chain(seen).map(|pid| pid.to_string()).collect();
     let process = match pids.as_slice() {
         [] => "the server process".into(),
         [pid] => format!("the server process (pid {pid})"),
@@ -204,7 +204,8 @@ pub(crate) fn restart(record: &PodRecord) -> String {
         Manager::Kubernetes => format!("kubectl delete pod -n {namespace} {name}"),
         Manager::Unit(unit) => format!("systemctl restart {unit}"),
         Manager::Docker(id) => format!("docker restart {id}"),
-        Manager::Unknown if pids.is_empty() => {
+        // A list that names processes is a plain host's.
+        Manager::Unknown if record.pids.is_empty() => {
             format!("kubectl delete pod -n {namespace} {name}, or on a plain host restart {process}")
         }
         Manager::Unknown => format!("restart {process}"),
@@ -214,7 +215,7 @@ pub(crate) fn restart(record: &PodRecord) -> String {
 /// What keeps a client from dialling addresses of long ago.
 fn dns(client: Client) -> String {
     const FOR_EVER: &str = "under a security manager Java 11 caches DNS answers for ever";
-    let Client::Known(line) = client else {
+    let Some(line) = client.command else {
         return format!(
             "-Dsun.net.inetaddr.ttl=30 in JAVA_OPTS (networkaddress.cache.ttl as a system property does nothing; the \
              process's command line has not been read); {FOR_EVER}"
@@ -308,7 +309,7 @@ pub(crate) fn advice(
             let Remedy { now, prevent } = remedy(FindingCode::PathBlackhole, &case);
             (now, prevent)
         }
-        Reason::StaleTransport => (restart(record), dns(client)),
+        Reason::StaleTransport => (restart(record, client), dns(client)),
         Reason::NoEvidenceYet => (
             "wait: some rounds of pings settle it. If it stays, the agent itself is cut off from the stores: storewatch \
              status, storewatch doctor"

@@ -25,6 +25,10 @@ fn store() -> Named {
     Named::new(TargetKey::Store(1), &address, [&address])
 }
 
+fn known(line: CommandLine) -> Client {
+    Client { pid: Some(4242), command: Some(line) }
+}
+
 fn java() -> CommandLine {
     CommandLine { java: true, whole: true, ..CommandLine::default() }
 }
@@ -33,7 +37,7 @@ fn java() -> CommandLine {
 fn every_finding_has_both_with_and_without_a_pod_and_a_target() {
     let (record, named, facts) = (record(Manager::Kubernetes), store(), Facts::default());
     for code in FindingCode::ALL {
-        for pod in [None, Some((&record, Client::Unknown)), Some((&record, Client::Known(java())))] {
+        for pod in [None, Some((&record, Client::default())), Some((&record, known(java())))] {
             for target in [None, Some(&named)] {
                 for mode in [None, Some(StaleMode::Dialing), Some(StaleMode::Holding)] {
                     let Remedy { now, prevent } = remedy(code, &Case { pod, target, mode, facts: &facts });
@@ -65,54 +69,63 @@ fn what_restarts_a_pod_is_decided_by_what_runs_it() {
         ),
     ];
     for (record, text) in rows {
-        assert_eq!(restart(&record), text);
+        assert_eq!(restart(&record, Client::default()), text);
     }
 }
 
 #[test]
+fn a_process_that_was_seen_is_named_where_nothing_else_is_known() {
+    let seen = known(java());
+    assert_eq!(
+        restart(&record(Manager::Unknown), seen),
+        "kubectl delete pod -n graph server-0, or on a plain host restart the server process (pid 4242)"
+    );
+    let listed = PodRecord { pids: vec![42], ..record(Manager::Unknown) };
+    assert_eq!(restart(&listed, seen), "restart the server process (pid 42)");
+    assert_eq!(restart(&record(Manager::Kubernetes), seen), "kubectl delete pod -n graph server-0");
+}
+
+#[test]
 fn of_a_command_line_only_what_is_on_it_is_said() {
-    let flag = |ttl| Client::Known(CommandLine { dns_ttl: Some(ttl), ..java() });
+    let flag = |ttl| known(CommandLine { dns_ttl: Some(ttl), ..java() });
     let rows = [
         (
-            Client::Unknown,
+            Client::default(),
             "-Dsun.net.inetaddr.ttl=30 in JAVA_OPTS (networkaddress.cache.ttl as a system property does nothing",
         ),
+        (known(java()), "-Dsun.net.inetaddr.ttl=30 is not on its command line; under a security manager Java 11"),
         (
-            Client::Known(java()),
-            "-Dsun.net.inetaddr.ttl=30 is not on its command line; under a security manager Java 11",
-        ),
-        (
-            Client::Known(CommandLine { cache_ttl: Some(FlagValue::Number(10)), ..java() }),
+            known(CommandLine { cache_ttl: Some(FlagValue::Number(10)), ..java() }),
             "-Dsun.net.inetaddr.ttl=30 is not on its command line (-Dnetworkaddress.cache.ttl=10 is, and does nothing",
         ),
         (
-            Client::Known(CommandLine { security_manager: true, ..java() }),
+            known(CommandLine { security_manager: true, ..java() }),
             "-Dsun.net.inetaddr.ttl=30 is not on its command line; -Djava.security.manager is, and under it Java 11",
         ),
         (
-            Client::Known(CommandLine { whole: false, ..java() }),
+            known(CommandLine { whole: false, ..java() }),
             "-Dsun.net.inetaddr.ttl=30 is not in the part of its command line that was read",
         ),
         (flag(FlagValue::Number(-1)), "-Dsun.net.inetaddr.ttl=-1 on its command line keeps DNS answers for ever"),
         (flag(FlagValue::Number(30)), "-Dsun.net.inetaddr.ttl=30 is on its command line, so look further"),
         (flag(FlagValue::Number(3600)), "-Dsun.net.inetaddr.ttl=3600 on its command line keeps DNS answers that many"),
         (flag(FlagValue::Other), "-Dsun.net.inetaddr.ttl on its command line has no number as its value"),
-        (Client::Known(CommandLine { whole: true, ..CommandLine::default() }), "a client that resolves the name again"),
+        (known(CommandLine { whole: true, ..CommandLine::default() }), "a client that resolves the name again"),
     ];
     for (client, begin) in rows {
         assert!(dns(client).starts_with(begin), "{client:?}: {}", dns(client));
     }
     // What is not seen is said wherever something is called absent, and nowhere is more claimed.
-    for client in [Client::Known(java()), Client::Known(CommandLine { whole: false, ..java() })] {
+    for client in [known(java()), known(CommandLine { whole: false, ..java() })] {
         assert!(dns(client).contains("JAVA_TOOL_OPTIONS") && dns(client).contains("not seen"), "{}", dns(client));
     }
-    assert!(!dns(Client::Unknown).contains("not on its command line"));
+    assert!(!dns(Client::default()).contains("not on its command line"));
 }
 
 #[test]
 fn a_half_open_connection_is_not_cured_by_dns() {
     let (record, named, facts) = (record(Manager::Kubernetes), store(), Facts::default());
-    let pod = Some((&record, Client::Known(java())));
+    let pod = Some((&record, known(java())));
     let case = Case { pod, target: Some(&named), mode: Some(StaleMode::Holding), facts: &facts };
     let Remedy { prevent, .. } = remedy(FindingCode::StaleTransport, &case);
     assert!(
@@ -124,7 +137,7 @@ fn a_half_open_connection_is_not_cured_by_dns() {
 #[test]
 fn a_store_is_looked_at_where_its_name_says() {
     let (record, named, facts) = (record(Manager::Kubernetes), store(), Facts::default());
-    let case = Case { pod: Some((&record, Client::Unknown)), target: Some(&named), mode: None, facts: &facts };
+    let case = Case { pod: Some((&record, Client::default())), target: Some(&named), mode: None, facts: &facts };
     let now = |code| remedy(code, &case).now;
     assert!(
         now(FindingCode::StoreDown)
@@ -139,11 +152,12 @@ fn a_store_is_looked_at_where_its_name_says() {
 fn every_verdict_that_is_not_well_says_what_to_do() {
     let record = record(Manager::Kubernetes);
     for reason in Reason::ALL {
-        let said = advice(reason, (&record, Client::Unknown), || vec![store()], || None);
+        let said = advice(reason, (&record, Client::default()), || vec![store()], || None);
         let well = matches!(reason, Reason::StoreAnswering | Reason::PassiveOnly);
         assert_eq!(said.is_none(), well, "{reason:?}");
     }
-    let said = advice(Reason::NoStoreAnswers, (&record, Client::Unknown), || vec![store(), store()], || None).unwrap();
+    let said =
+        advice(Reason::NoStoreAnswers, (&record, Client::default()), || vec![store(), store()], || None).unwrap();
     assert_eq!(
         said.now,
         "bring a store back: kubectl get pod -n graph store-1 store-1 -o wide. Restarting this pod does not help"

@@ -92,33 +92,45 @@ fn show(detail: &Detail, now: Timestamp, style: Style) -> String {
         note.lines("Now", std::slice::from_ref(&remedy.now));
         note.lines("Prevent", std::slice::from_ref(&remedy.prevent));
     }
-    for finding in story.others() {
+    for group in story.others() {
         text.push('\n');
-        text.push_str(&block(&story, finding, now, style));
+        text.push_str(&block(&story, &group, now, style));
     }
     text
 }
 
-/// One finding beside the verdict.
-fn block(story: &Story<'_>, finding: &Finding, now: Timestamp, style: Style) -> String {
-    let mode = finding.mode.as_deref().map(|mode| format!(" ({mode})")).unwrap_or_default();
-    let at = story.target(finding).map(|name| format!(" at {name}")).unwrap_or_default();
-    let tone = match finding.severity.as_str() {
+/// One finding beside the verdict, or several that say the same of several targets.
+fn block(story: &Story<'_>, group: &[&Finding], now: Timestamp, style: Style) -> String {
+    let Some(first) = group.first() else { return String::new() };
+    let mode = first.mode.as_deref().map(|mode| format!(" ({mode})")).unwrap_or_default();
+    let targets: Vec<_> = group.iter().filter_map(|finding| story.target(finding)).collect();
+    let at = if targets.is_empty() { String::new() } else { format!(" at {}", targets.join(", ")) };
+    let tone = match first.severity.as_str() {
         "critical" => Tone::Bad,
         "warning" => Tone::Doubtful,
         _ => Tone::Plain,
     };
+    let oldest = group.iter().filter_map(|finding| finding.since.as_deref()).min();
     let mut text = format!(
         "  {}    {}{}\n",
-        style.paint(&clean(&format!("{}{mode}{at}", finding.code)), Tone::Heading),
-        style.paint(&clean(&finding.severity), tone),
-        since(finding.since.as_deref(), now),
+        style.paint(&clean(&format!("{}{mode}{at}", first.code)), Tone::Heading),
+        style.paint(&clean(&first.severity), tone),
+        since(oldest, now),
     );
+    let each = |say: &dyn Fn(&Finding) -> Vec<String>| {
+        let mut lines: Vec<String> = Vec::new();
+        for line in group.iter().flat_map(|finding| say(finding)) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        lines
+    };
     let mut note = Note { text: &mut text, style };
-    note.lines("Why", &story.about(finding));
-    note.lines("When", &story.dates(finding));
-    note.lines("Now", std::slice::from_ref(&finding.remedy.now));
-    note.lines("Prevent", std::slice::from_ref(&finding.remedy.prevent));
+    note.lines("Why", &each(&|finding| story.about(finding)));
+    note.lines("When", &each(&|finding| story.dates(finding)));
+    note.lines("Now", &each(&|finding| vec![finding.remedy.now.clone()]));
+    note.lines("Prevent", &each(&|finding| vec![finding.remedy.prevent.clone()]));
     text
 }
 

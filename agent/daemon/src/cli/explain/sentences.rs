@@ -39,8 +39,8 @@ impl<'a> Story<'a> {
         all.first().copied()
     }
 
-    /// The findings beside it, the worst first.
-    pub(super) fn others(&self) -> Vec<&'a Finding> {
+    /// The findings beside it, the worst first; those that say the same of several targets together.
+    pub(super) fn others(&self) -> Vec<Vec<&'a Finding>> {
         let behind = self.behind();
         let mut others: Vec<_> = self
             .detail
@@ -54,7 +54,19 @@ impl<'a> Story<'a> {
             _ => 2,
         };
         others.sort_by_key(|finding| rank(finding));
-        others
+        let mut groups: Vec<Vec<&Finding>> = Vec::new();
+        for finding in others {
+            let same = |group: &&mut Vec<&Finding>| {
+                group.iter().all(|other| {
+                    (&other.code, &other.mode, &other.severity) == (&finding.code, &finding.mode, &finding.severity)
+                })
+            };
+            match groups.iter_mut().find(same) {
+                Some(group) => group.push(finding),
+                None => groups.push(vec![finding]),
+            }
+        }
+        groups
     }
 
     /// Why the verdict is as it is.
@@ -168,9 +180,10 @@ impl<'a> Story<'a> {
         Some(match guard.needed {
             0 => "the guard is off (verdict.min_other_ready: 0)".into(),
             needed => format!(
-                "{} of {} of its workload on this node {} ready and free of this; {needed} must be before it may leave",
-                guard.free,
+                "the guard lets it leave: of {} of its workload on this node {} {} ready and free of this, and {needed} must \
+                 be (verdict.min_other_ready)",
                 plural(guard.others.into(), "other pod"),
+                guard.free,
                 if guard.free == 1 { "is" } else { "are" },
             ),
         })
@@ -309,7 +322,7 @@ impl<'a> Story<'a> {
     pub(super) fn until(&self) -> Vec<String> {
         let text = match self.detail.reason.as_str() {
             "StaleTransport" => {
-                "data arrives from its present address, no socket to the former one is left, and for verdict.window none \
+                "data arrives from the store's present address, no socket to the former one is left, and for verdict.window none \
                  is dialled; or its process or container is restarted"
             }
             "PodCannotReachStores" => {

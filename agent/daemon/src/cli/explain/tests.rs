@@ -62,9 +62,9 @@ fn a_stale_transport_reads_like_a_note() {
 graph/hugegraph-server-0    NotReady    StaleTransport (dialing)    since 51s
   Why       every attempt since 14:03 UTC went to 10.42.1.17:8500, which stopped being hugegraph-store-1 4m52s ago: 9 attempts, 0 answers, the last 8s ago
             hugegraph-store-1 answers this node at its present address 10.42.1.18:8500 in 2ms, for 4m51s so far; the other pod of this workload reaches it
-            1 of 1 other pod of its workload on this node is ready and free of this; 1 must be before it may leave
+            the guard lets it leave: of 1 other pod of its workload on this node 1 is ready and free of this, and 1 must be (verdict.min_other_ready)
   When      14:03:08 hugegraph-store-1 left 10.42.1.17:8500; 14:03:09 first attempt there; 14:04:10 suspected; 14:07:08 confirmed; 14:07:08 NotReady (UTC)
-  Until     data arrives from its present address, no socket to the former one is left, and for verdict.window none is dialled; or its process or container is restarted
+  Until     data arrives from the store's present address, no socket to the former one is left, and for verdict.window none is dialled; or its process or container is restarted
   Now       kubectl delete pod -n graph hugegraph-server-0
   Prevent   -Dsun.net.inetaddr.ttl=30 is not on its command line
 ";
@@ -191,6 +191,24 @@ async fn the_worst_finding_comes_first_and_that_behind_the_verdict_not_again() {
     let heads: Vec<_> =
         text.lines().filter(|line| line.contains("since")).map(|line| line.split("    ").next().unwrap()).collect();
     assert_eq!(heads, ["graph/server-1", "  PdDown at PD", "  PoolCollapsed at PD"]);
+}
+
+#[tokio::test]
+async fn what_holds_of_several_targets_is_said_once() {
+    let of = |store: u64, message: &str| storewatch_core::verdict::Finding {
+        target: (FIRST_STORE + store).to_string(),
+        message: message.into(),
+        ..finding(FindingCode::PoolCollapsed)
+    };
+    let text = shown(&with(Reason::StoreAnswering, vec![of(0, "few to a"), of(1, "few to b")])).await;
+    let expected = "
+  PoolCollapsed at hugegraph-store-0, hugegraph-store-0    warning    since 5s
+  Why       few to a: 3 of 3 peers
+            few to b: 3 of 3 peers
+  Now       start PD
+  Prevent   run three
+";
+    assert!(text.ends_with(expected), "{text}");
 }
 
 #[tokio::test]
