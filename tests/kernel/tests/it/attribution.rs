@@ -337,7 +337,7 @@ fn a_process_number_that_is_used_again_is_nobody() -> Result<()> {
         joined.until("its dial", |joined| told(joined) > before).await?;
         joined.settle().await?;
         ensure!(joined.live("server-0").is_empty(), "{:#?}", joined.live("server-0"));
-        ensure!(pods_say(&joined, "is another process by now"), "{:?}", joined.snapshot().sources);
+        joined.until("the word for it", |joined| pods_say(joined, "is another process by now")).await?;
         Ok(())
     })
 }

@@ -11,7 +11,7 @@ use storewatch_core::{
     id::{CgroupId, NetnsId},
     request::Request,
 };
-use storewatch_tests_kernel::at;
+use storewatch_tests_kernel::{at, patience};
 
 use crate::stage::{Stage, run};
 
@@ -33,6 +33,13 @@ impl Stage {
     }
 }
 
+/// Five minutes after the boot the kernel's ticks do not tell how long one is, see `source::kernel::ticks`.
+fn blind() -> Result<bool> {
+    let uptime = std::fs::read_to_string("/proc/uptime")?;
+    let seconds: f64 = uptime.split(' ').next().context("no uptime")?.parse()?;
+    Ok((265.0..335.0).contains(&seconds))
+}
+
 #[test]
 fn a_connection_is_found_with_its_owner_and_its_bytes() -> Result<()> {
     run(async || {
@@ -49,7 +56,7 @@ fn a_connection_is_found_with_its_owner_and_its_bytes() -> Result<()> {
         ensure!(socket.remote == at(Topology::SERVER_V4, stage.port));
         ensure!(socket.state == TcpState::Established && socket.bytes_received == Some(100), "{socket:?}");
         ensure!(socket.bytes_acked == Some(40) && socket.unanswered == 0, "{socket:?}");
-        ensure!(socket.rtt.is_some_and(|rtt| rtt < Duration::from_secs(1)), "{socket:?}");
+        ensure!(socket.rtt.is_some_and(|rtt| rtt < patience(Duration::from_secs(1))), "{socket:?}");
         ensure!(socket.retransmits_total == Some(0), "{socket:?}");
         // The handshake is the first measurement: the detail of its end has it already.
         let netns = stage.netns()?;
@@ -59,7 +66,7 @@ fn a_connection_is_found_with_its_owner_and_its_bytes() -> Result<()> {
         ensure!(established.retransmits_total == Some(0), "{established:?}");
         let at = stage.watch.inventories.last().context("no inventory")?.at;
         let idle = socket.last_received.map(|last| at.since(last));
-        ensure!(idle.is_some_and(|idle| idle < Duration::from_secs(10)), "{socket:?} idle {idle:?}");
+        ensure!(idle.map_or(blind()?, |idle| idle < patience(Duration::from_secs(10))), "{socket:?} idle {idle:?}");
         // Data flows: the count grows by what arrives.
         stage.server.must("send s 7")?;
         stage.client.must("recv a 7 2000")?;
