@@ -25,7 +25,7 @@ use crate::{
         pods::PodsTask,
         processes::Processes,
     },
-    state::{Recorder, StateFile},
+    state::{Lock, Recorder, StateFile},
 };
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::future::BoxFuture;
@@ -60,7 +60,7 @@ pub async fn run(config: Config) -> Result<ExitCode> {
 
     let settings = config.settings();
     let mut judge = Judge::new(settings, clock::now());
-    let recorder = restore(&mut tasks, &config, &mut judge);
+    let (recorder, _lock) = restore(&mut tasks, &config, &mut judge)?;
     let (publisher, publication) =
         publish::channel(Arc::new(judge.snapshot(clock::now())), config.verdict.on_unknown, draining.clone());
     let (tap, recordings) = recording::channel(config.verdict.window);
@@ -129,16 +129,17 @@ pub async fn run(config: Config) -> Result<ExitCode> {
     }
 }
 
-/// Gives the judge what an earlier run put away, and starts what keeps it up to date.
-fn restore(tasks: &mut Tasks, config: &Config, judge: &mut Judge) -> Recorder {
-    let Some(path) = &config.state_file else { return Recorder::off() };
+/// Gives the judge what an earlier run put away, and starts what keeps it up to date. The lock is held while the agent runs.
+fn restore(tasks: &mut Tasks, config: &Config, judge: &mut Judge) -> Result<(Recorder, Option<Lock>)> {
+    let Some(path) = &config.state_file else { return Ok((Recorder::off(), None)) };
     let file = StateFile::new(path.clone(), &config.node);
+    let lock = file.lock()?;
     if let Some(memory) = file.load() {
         judge.restore(memory, clock::now());
     }
     let (recorder, writer) = file.keep();
     tasks.spawn("state file", writer.run());
-    recorder
+    Ok((recorder, lock))
 }
 
 /// Starts everything that observes, until `stop`.

@@ -10,10 +10,12 @@
 mod age;
 mod disk;
 mod format;
+mod lock;
 #[cfg(test)]
 mod tests;
 mod writer;
 
+pub use lock::Lock;
 pub use writer::{Recorder, Writer};
 
 use crate::clock::ClockPair;
@@ -47,6 +49,25 @@ impl StateFile {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Keeps other agents from the file. Where no lock can be had at all, as on a disk that cannot be written, there is
+    /// nothing to keep either: that is said, and no reason to end.
+    ///
+    /// # Errors
+    /// When another process keeps this file.
+    pub fn lock(&self) -> anyhow::Result<Option<Lock>> {
+        let path = self.path.display();
+        match lock::take(&self.path) {
+            Ok(Some(lock)) => Ok(Some(lock)),
+            Ok(None) => anyhow::bail!(
+                "state_file {path} is kept by another storewatch that runs: end it, or give this one a file of its own"
+            ),
+            Err(error) => {
+                tracing::warn!("state_file {path} cannot be locked: {error}");
+                Ok(None)
+            }
+        }
     }
 
     /// What an earlier run put away, on this boot's clock. A file whose content cannot be used is set aside; in that case,

@@ -105,7 +105,11 @@ impl Fault {
                 if error.is_go_away() && error.is_remote() {
                     return Self::GoAway(bounded(&error.to_string()));
                 }
-                return Self::protocol(error.to_string());
+                return Self::protocol(match (error.is_remote(), error.reason()) {
+                    (true, Some(reason)) => format!("the peer reset the stream: {}", reason.description()),
+                    (false, Some(reason)) => format!("the peer breaks the rules of HTTP/2: {}", reason.description()),
+                    (_, None) => format!("HTTP/2: {error}"),
+                });
             }
             cause = present.source();
         }

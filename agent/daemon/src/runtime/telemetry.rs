@@ -20,11 +20,12 @@ pub fn install(level: LogLevel, format: LogFormat) {
     }
 }
 
+/// HTTP/2 warns of every client that breaks its rules: on a port without authentication anybody could fill the log.
 fn directive(level: LogLevel) -> &'static str {
     match level {
         LogLevel::Error => "error",
-        LogLevel::Warn => "warn",
-        LogLevel::Info => "info",
+        LogLevel::Warn => "warn,h2=error",
+        LogLevel::Info => "info,h2=error",
         LogLevel::Debug => "debug",
         LogLevel::Trace => "trace",
     }

@@ -165,7 +165,12 @@ struct Reading {
 impl Reading {
     /// The word about the source comes last, so that the list is there when it counts as answered.
     fn observations(&self, at: MonoTime) -> Vec<Observation> {
-        let state = if self.detail.is_empty() { SourceState::Active } else { SourceState::Degraded };
+        let state = match &self.pods {
+            // Nobody is served before the first list, however long it takes; the node is judged without it.
+            None => SourceState::Absent,
+            Some(_) if self.detail.is_empty() => SourceState::Active,
+            Some(_) => SourceState::Degraded,
+        };
         let mut list = Vec::new();
         if let Some(pods) = &self.pods {
             list.push(Observation::Pods { at, pods: pods.clone() });

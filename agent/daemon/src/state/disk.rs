@@ -10,7 +10,7 @@ use std::{
 };
 
 /// The same path with `suffix` after the file's name.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
@@ -48,14 +48,20 @@ pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Replaces the file so that at every moment, and after a loss of power, there is either the old one or the new one in
-/// full. A missing directory is made.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// The directory of the file, made where it is missing.
+pub(super) fn make_folder(path: &Path) -> io::Result<&Path> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    Ok(folder)
+}
+
+/// Replaces the file so that at every moment, and after a loss of power, there is either the old one or the new one in
+/// full. A missing directory is made.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = make_folder(path)?;
     let temporary = beside(path, ".new");
     let written = write_and_rename(&temporary, path, bytes);
     if written.is_err() {

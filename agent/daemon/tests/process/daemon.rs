@@ -287,7 +287,7 @@ pub(crate) fn spawn(config: &Path) -> Child {
     spawn_with(config, &[])
 }
 
-fn spawn_with(config: &Path, sets: &[&str]) -> Child {
+pub(crate) fn spawn_with(config: &Path, sets: &[&str]) -> Child {
     let log = std::fs::File::options().create(true).append(true).open(config.with_file_name("log")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_storewatch"))
         .env_clear()

@@ -1,6 +1,6 @@
 //! Start, signals, restart, and what is in the way of a start.
 
-use crate::daemon::{Daemon, Storage, configure, exchange, free_port, spawn};
+use crate::daemon::{Daemon, Storage, configure, exchange, free_port, spawn, spawn_with};
 use nix::sys::signal::Signal;
 use std::{
     io::Write,
@@ -87,6 +87,28 @@ fn a_second_agent_on_the_same_socket_is_refused_and_a_dead_socket_is_replaced() 
     daemon.until("/readiness", |code, body| code == 200 && body["status"] == "Ready");
     let (code, _) = exchange(UnixStream::connect(daemon.socket()).unwrap(), "/v1/pods").unwrap();
     assert_eq!(code, 200);
+}
+
+#[test]
+fn a_second_agent_on_the_same_state_file_is_refused_until_the_first_has_ended() {
+    let storage = Storage::start();
+    let mut daemon = Daemon::start(&storage);
+    daemon.until("/livez", |code, _| code == 200);
+
+    let second = tempfile::tempdir().unwrap();
+    let config = configure(second.path(), &storage, free_port(), "");
+    let own = daemon.folder.path().join("state.json");
+    let set = format!("state_file={}", own.display());
+    let status = spawn_with(&config, &[&set]).wait().unwrap();
+    let log = std::fs::read_to_string(second.path().join("log")).unwrap();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains(&own.display().to_string()) && log.contains("another storewatch"), "{log}");
+    assert_eq!(daemon.get("/livez").unwrap().0, 200, "the first one goes on");
+
+    daemon.signal(Signal::SIGKILL);
+    daemon.ended();
+    daemon.start_again();
+    daemon.until("/livez", |code, _| code == 200);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! The runtime knows names, labels, annotations and addresses, but no owners: a pod's workload is told from its labels, and
 //! how it is wired to this agent is not known.
 
-use super::{CONFIRM, Host, Reading, few, placing::Placing, report};
+use super::{CONFIRM, Host, Reading, few, placing::Placing};
 use crate::{
     clock,
     config::{Cluster, Config},
@@ -22,7 +22,6 @@ use std::{
 use storewatch_core::{
     id::{ClusterId, PodRef, PodUid},
     pod::Wiring,
-    source::SourceState,
 };
 use storewatch_proto::cri::{
     ContainerState, GetEventsRequest, ListContainersRequest, ListPodSandboxRequest, NamespaceMode, PodSandbox,
@@ -102,7 +101,7 @@ pub(super) async fn follow(selection: &Selection, host: Host, sender: &Observati
         }
         let now = clock::now();
         let due = now.since(said) >= super::PERIOD * CONFIRM;
-        if let Some(list) = list.clone() {
+        let reading = if let Some(list) = list.clone() {
             let (back, reading) = spawn_blocking(move || {
                 let reading = placing.as_mut().map(|placing| {
                     let pods = placing.place(&list, &mut problems);
@@ -113,25 +112,18 @@ pub(super) async fn follow(selection: &Selection, host: Host, sender: &Observati
             .await?;
             placing = back;
             let Some(reading) = reading else { return Ok(()) };
-            if last.as_ref() != Some(&reading) || due {
-                for observation in reading.observations(now) {
-                    if sender.send(observation).await.is_err() {
-                        return Ok(());
-                    }
-                }
-                last = Some(reading);
-                said = now;
-            }
+            reading
         } else {
-            let reading = Reading { pods: None, detail: few(&problems).into() };
-            if last.as_ref() != Some(&reading) || due {
-                let word = report(now, SourceState::Degraded, Arc::clone(&reading.detail));
-                if sender.send(word).await.is_err() {
+            Reading { pods: None, detail: few(&problems).into() }
+        };
+        if last.as_ref() != Some(&reading) || due {
+            for observation in reading.observations(now) {
+                if sender.send(observation).await.is_err() {
                     return Ok(());
                 }
-                last = Some(reading);
-                said = now;
             }
+            last = Some(reading);
+            said = now;
         }
         if timeout(POLL, news.notified()).await.is_ok() {
             // What belongs together comes together.

@@ -107,7 +107,7 @@ pub(super) async fn follow(
             // Before the first list only trouble is news.
             if !problems.is_empty() && clock::now().since(said) >= PERIOD * CONFIRM {
                 said = clock::now();
-                if sender.send(report(said, SourceState::Degraded, few(&problems).into())).await.is_err() {
+                if sender.send(report(said, SourceState::Absent, few(&problems).into())).await.is_err() {
                     return Ok(());
                 }
             }

@@ -367,7 +367,8 @@ fn task(source: PodSource, file: &Path, root: &Path) -> PodsTask {
 async fn a_source_that_has_no_list_says_so() {
     let rows = [
         (PodSource::None, SourceState::Absent, "pods.source: none"),
-        (PodSource::Cri, SourceState::Degraded, "/none/cri.sock: the container runtime does not answer"),
+        (PodSource::File, SourceState::Absent, "/none"),
+        (PodSource::Cri, SourceState::Absent, "/none/cri.sock: the container runtime does not answer"),
     ];
     for (source, state, words) in rows {
         let (sender, mut receiver) = crate::observe::channel();
