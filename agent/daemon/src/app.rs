@@ -3,7 +3,7 @@
 use crate::{
     ask::{self, Asker},
     clock,
-    config::{Config, KernelMode, PodSource},
+    config::{Config, KernelMode, Listen, PodSource},
     engine::{self, Wiring},
     kubernetes::{client::Access, health::Health},
     observe::{self, ObservationSender},
@@ -35,6 +35,7 @@ use storewatch_core::{
     source::{SourceName, SourceState},
 };
 use storewatch_hugegraph::resolve::Resolver;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 /// How long `/readyz` says that the agent drains before the listeners close: a few requests' time, so that whoever asks
@@ -44,16 +45,17 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// How long the publishers may take to end once the agent drains; requests in flight are answered from memory.
 const DRAIN: Duration = Duration::from_secs(8);
 
-/// Runs the agent until a signal, and gives the process's exit code.
+/// Runs the agent until a signal, and gives the process's exit code. The listeners live on the runtime `surface`.
 ///
 /// # Errors
 /// When a listener cannot be bound, when `kernel.mode: required` and the kernel source cannot be had, or when a task that
 /// must not end has ended.
-pub async fn run(config: Config) -> Result<ExitCode> {
+pub async fn run(config: Config, surface: Handle) -> Result<ExitCode> {
     telemetry::install(config.log.level, config.log.format);
     let mut signals = Signals::install().context("cannot install signal handlers")?;
     // Every port is taken before any work begins, so that a second agent fails at once and changes nothing.
-    let listeners = Listeners::bind(&config).await?;
+    let listen = config.listen.clone();
+    let listeners = surface.spawn(async move { Listeners::bind(&listen).await }).await??;
     let draining = CancellationToken::new();
     let stop = CancellationToken::new();
     let mut tasks = Tasks::default();
@@ -91,7 +93,7 @@ pub async fn run(config: Config) -> Result<ExitCode> {
         engine::run(judge, wiring, engine_stop).await;
         Ok(())
     });
-    listeners.serve(&mut tasks, &publication, &asker, Box::new(move || programs.program_seconds()), &stop);
+    listeners.serve((&mut tasks, &surface), &publication, &asker, Box::new(move || programs.program_seconds()), &stop);
     tracing::info!(node = %config.node, version = env!("CARGO_PKG_VERSION"), "running");
 
     let (code, farewell) = tokio::select! {
@@ -249,8 +251,7 @@ struct Listeners {
 }
 
 impl Listeners {
-    async fn bind(config: &Config) -> Result<Self> {
-        let listen = &config.listen;
+    async fn bind(listen: &Listen) -> Result<Self> {
         Ok(Self {
             probe: Bound::tcp("listen.probe", listen.probe)?,
             metrics: listen.metrics.map(|address| Bound::tcp("listen.metrics", address)).transpose()?,
@@ -271,7 +272,7 @@ impl Listeners {
 
     fn serve(
         self,
-        tasks: &mut Tasks,
+        (tasks, surface): (&mut Tasks, &Handle),
         publication: &Publication,
         asker: &Asker,
         programs: Box<ProgramSeconds>,
@@ -281,17 +282,21 @@ impl Listeners {
         let counters = bound.into_iter().flatten().map(|bound| (bound.key(), bound.counters())).collect();
         if let Some(metrics) = self.metrics {
             let router = publish::metrics::router(publication.clone(), counters, programs);
-            tasks.spawn("metrics listener", serve(metrics, router, stop.clone()));
+            tasks.spawn_on(surface, "metrics listener", serve(metrics, router, stop.clone()));
         }
         if let Some(admin) = self.admin {
             // A browser on this machine can be made to send requests here; the socket is out of its reach.
             let router = publish::admin::loopback_router(publication.clone(), asker.clone());
-            tasks.spawn("admin listener", serve(admin, router, stop.clone()));
+            tasks.spawn_on(surface, "admin listener", serve(admin, router, stop.clone()));
         }
         if let Some(socket) = self.admin_socket {
             let router = publish::admin::router(publication.clone(), asker.clone());
-            tasks.spawn("admin socket", serve(socket, router, stop.clone()));
+            tasks.spawn_on(surface, "admin socket", serve(socket, router, stop.clone()));
         }
-        tasks.spawn("probe listener", serve(self.probe, publish::probe::router(publication.clone()), stop.clone()));
+        tasks.spawn_on(
+            surface,
+            "probe listener",
+            serve(self.probe, publish::probe::router(publication.clone()), stop.clone()),
+        );
     }
 }

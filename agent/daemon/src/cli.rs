@@ -21,6 +21,7 @@ mod wire;
 
 pub use exit::{Exit, Failure};
 
+use crate::runtime::threads;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::{future::Future, io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -327,9 +328,6 @@ pub struct DemoArgs {
     pub part: Option<crate::demo::part::Part>,
 }
 
-/// Threads of the agent. It waits far more than it computes, and a node's CPUs belong to its pods.
-const WORKERS: usize = 2;
-
 /// Runs a command to its end.
 ///
 /// # Errors
@@ -340,11 +338,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match command {
         Command::Run(args) => {
             let config = check_config::load(&args)?;
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
-            let runtime = runtime.map_err(|error| Failure::running(format!("cannot start threads: {error}")))?;
-            let ended = runtime.block_on(crate::app::run(config));
-            // A file that is being read from a hung file system must not hold up the end.
-            runtime.shutdown_background();
+            let ended = threads::run(|listeners| crate::app::run(config, listeners));
+            let ended = ended.map_err(|error| Failure::running(format!("cannot start threads: {error}")))?;
             ended.map_err(|error| Failure::running(format!("{error:#}")))
         }
         Command::CheckConfig(args) => check_config::run(&args, output, &mut std::io::stdout()),

@@ -3,3 +3,4 @@
 pub mod shutdown;
 pub mod tasks;
 pub mod telemetry;
+pub mod threads;

@@ -1,10 +1,8 @@
 //! Connections over loopback, one after the other: made, accepted and closed at both ends.
 
+use crate::process::thread_time;
 use anyhow::{Context as _, Result};
-use nix::{
-    sched::{CloneFlags, unshare},
-    time::{ClockId, clock_gettime},
-};
+use nix::sched::{CloneFlags, unshare};
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     process::Command,
@@ -59,8 +57,4 @@ pub(crate) fn refused(port: u16, time: Duration) -> Result<()> {
         anyhow::ensure!(dialled.is_err(), "somebody listens on port {port}");
     }
     Ok(())
-}
-
-fn thread_time() -> Result<Duration> {
-    Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     probe::Probe,
-    process::{cpu_time, memory},
+    process::{cpu_time, memory, thread_time, wakes},
     stage::{self, METRICS, STORE_PORT, Stage, within},
     table::Table,
 };
@@ -34,13 +34,33 @@ fn at_rest(stage: &mut Stage, table: &mut Table) -> Result<()> {
     let agent = stage.agent()?;
     // What starting took is not rest: names and PD's list have been read, the allocator has given back what it can.
     thread::sleep(Duration::from_secs(5));
-    let (before, begun) = (cpu_time(agent)?, Instant::now());
+    let (before, woken, begun) = (cpu_time(agent)?, wakes(agent)?, Instant::now());
     thread::sleep(REST);
     let share = (cpu_time(agent)? - before).as_secs_f64() / begun.elapsed().as_secs_f64() * 100.0;
+    let woken = wakes(agent)?.saturating_sub(woken).max(1);
     resident(agent, table, "RSS at rest, 3 Stores, 3 pods", 24.0)?;
     let measured = format!("{share:.2} % of a core over {} s", REST.as_secs());
     table.judged("CPU at rest, 3 Stores, 3 pods", measured, "<= 0.3 %", share <= 0.3);
+    let every = REST / u32::try_from(woken)?;
+    let share = idle(every)?;
+    let per_second = 1.0 / every.as_secs_f64();
+    table.figure(
+        "  beside it: a thread that only wakes up as often",
+        format!("{share:.2} % of a core, {per_second:.1} times a second"),
+    );
     Ok(())
+}
+
+/// What waking up alone takes on this machine, in percent of a core.
+fn idle(every: Duration) -> Result<f64> {
+    let waking = thread::spawn(move || -> Result<f64> {
+        let (before, begun) = (thread_time()?, Instant::now());
+        while begun.elapsed() < REST {
+            thread::sleep(every);
+        }
+        Ok((thread_time()? - before).as_secs_f64() / begun.elapsed().as_secs_f64() * 100.0)
+    });
+    stage::joined(waking)
 }
 
 fn large(stage: &mut Stage, table: &mut Table) -> Result<()> {

@@ -2,19 +2,15 @@
 
 use crate::{
     hold::Holder,
-    process::children_time,
+    process::{children_time, thread_time},
     table::{Spread, Table},
 };
 use anyhow::{Context as _, Result, ensure};
-use nix::{
-    sched::{CloneFlags, setns},
-    time::{ClockId, clock_gettime},
-};
+use nix::sched::{CloneFlags, setns};
 use std::{
     fs::File,
     process::{Command, Stdio},
     thread,
-    time::Duration,
 };
 use storewatch::source::{
     inventory::{Reading, iterator, proc_net},
@@ -120,8 +116,4 @@ fn ss(pid: u32) -> Result<Spread<f64>> {
 
 fn text(spread: Spread<f64>) -> String {
     format!("median {:.1} ms ({:.1} to {:.1}, n {TURNS})", spread.median, spread.min, spread.max)
-}
-
-fn thread_time() -> Result<Duration> {
-    Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }

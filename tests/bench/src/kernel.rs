@@ -18,6 +18,8 @@ use std::{
 
 /// Where every connection passes several times.
 const STATE: &str = "inet_sock_set_state";
+/// Where every connection ends.
+const END: &str = "tcp_destroy_sock";
 /// Watched by nobody.
 const UNWATCHED: u16 = 18_500;
 /// How long load is put on for one figure.
@@ -160,32 +162,40 @@ impl Drop for Tool {
     }
 }
 
-/// What is left of the rate of connections while the agent runs.
+/// What is left of the rate of connections while the agent runs, and what programs that do nothing leave of it.
 fn rates(stage: &mut Stage, table: &mut Table) -> Result<()> {
-    let mut unwatched = Vec::new();
-    let mut watched = Vec::new();
+    let (mut unwatched, mut watched, mut least) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 0..TURNS {
         // Who is first changes: a machine that slows down or warms up favours neither.
+        let (with, without);
         if turn % 2 == 0 {
             stage.fresh_agent()?;
-            let with = both()?;
+            with = both()?;
             stage.cluster.stop_agent()?;
-            let without = both()?;
-            unwatched.push((with.0, without.0));
-            watched.push((with.1, without.1));
+            least.push(empty()?);
+            without = both()?;
         } else {
             stage.cluster.stop_agent()?;
-            let without = both()?;
+            without = both()?;
+            least.push(empty()?);
             stage.fresh_agent()?;
-            let with = both()?;
-            unwatched.push((with.0, without.0));
-            watched.push((with.1, without.1));
+            with = both()?;
         }
+        unwatched.push((with.0, without.0));
+        watched.push((with.1, without.1));
     }
+    let floor: Vec<_> = least.into_iter().zip(&unwatched).map(|(empty, (_, without))| (empty, *without)).collect();
     let (measured, ratio) = compare(&unwatched)?;
     table.judged("connect+close, unwatched, with / without the agent", measured, ">= 0.98", ratio >= 0.98);
+    table.figure("  beside it: empty programs at the two tracepoints on its way", compare(&floor)?.0);
     table.figure("connect+close, watched, with / without the agent", compare(&watched)?.0);
     Ok(())
+}
+
+/// Unwatched, with programs that do nothing where the agent's look at every connection.
+fn empty() -> Result<Rate> {
+    let _programs = [Empty::attach(STATE)?, Empty::attach(END)?];
+    connections::in_new_network(UNWATCHED, TURN)
 }
 
 /// Unwatched and watched.

@@ -39,7 +39,8 @@ use std::{env, path::PathBuf, process::ExitCode};
 use storewatch::demo::world;
 use table::Table;
 
-const USAGE: &str = "usage: storewatch-bench --program STOREWATCH [reactions|telling|http|kernel|footprint]...";
+const USAGE: &str =
+    "usage: storewatch-bench --program STOREWATCH [reactions|telling|http|kernel|footprint|storm|inventory|engine]...";
 
 /// A group of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

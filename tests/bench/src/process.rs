@@ -1,6 +1,7 @@
 //! What the kernel says of a process.
 
 use anyhow::{Context as _, Result};
+use nix::time::{ClockId, clock_gettime};
 use std::{fs, io, path::Path, time::Duration};
 
 /// What the figures depend on, in one line.
@@ -31,6 +32,24 @@ pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
         sum += spent.with_context(|| format!("{} tells no time", path.display()))?;
     }
     Ok(Duration::from_nanos(sum))
+}
+
+/// How often its threads went to sleep of their own accord, and so were woken up.
+pub(crate) fn wakes(pid: u32) -> Result<u64> {
+    const KEY: &str = "voluntary_ctxt_switches:";
+    let mut sum = 0_u64;
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).with_context(|| format!("process {pid} has ended"))? {
+        // A thread may end between the two looks.
+        let Ok(text) = fs::read_to_string(thread?.path().join("status")) else { continue };
+        let count = text.lines().find_map(|line| line.strip_prefix(KEY)?.trim().parse::<u64>().ok());
+        sum += count.with_context(|| format!("process {pid} does not tell how often it slept"))?;
+    }
+    Ok(sum)
+}
+
+/// Time that the calling thread has spent on CPUs.
+pub(crate) fn thread_time() -> Result<Duration> {
+    Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }
 
 /// Lets this process, and all that it starts, have as many files open as the machine allows.

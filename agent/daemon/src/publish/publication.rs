@@ -18,7 +18,8 @@ pub fn channel(initial: Arc<Snapshot>, on_unknown: OnUnknown, draining: Cancella
     let heartbeat = Arc::new(AtomicI64::new(clock::now().as_nanos()));
     let feed = Arc::new(Feed::new());
     let publisher = Publisher { snapshots: sender, heartbeat: Arc::clone(&heartbeat), feed: Arc::clone(&feed) };
-    (publisher, Publication { snapshots, heartbeat, feed, draining, on_unknown, recordings: None, clock: clock::now })
+    let shared = Shared { snapshots, heartbeat, feed, draining, on_unknown, recordings: None, clock: clock::now };
+    (publisher, Publication(Arc::new(shared)))
 }
 
 /// The engine's end.
@@ -46,9 +47,12 @@ impl Publisher {
     }
 }
 
-/// The publishers' end: cheap to clone, one for each router.
+/// The publishers' end: cheap to clone, which a router does for each request.
 #[derive(Clone, Debug)]
-pub struct Publication {
+pub struct Publication(Arc<Shared>);
+
+#[derive(Clone, Debug)]
+struct Shared {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     heartbeat: Arc<AtomicI64>,
     feed: Arc<Feed>,
@@ -61,56 +65,56 @@ pub struct Publication {
 impl Publication {
     /// The snapshot of this moment.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.snapshots.borrow())
+        Arc::clone(&self.0.snapshots.borrow())
     }
 
     /// A receiver that has seen nothing yet, for those who wait for changes.
     pub fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
-        let mut receiver = self.snapshots.clone();
+        let mut receiver = self.0.snapshots.clone();
         receiver.mark_changed();
         receiver
     }
 
     /// The newest events.
     pub(crate) fn feed(&self) -> &Arc<Feed> {
-        &self.feed
+        &self.0.feed
     }
 
     /// When the engine's loop last ticked.
     pub fn last_beat(&self) -> MonoTime {
-        MonoTime::from_nanos(self.heartbeat.load(Ordering::Relaxed))
+        MonoTime::from_nanos(self.0.heartbeat.load(Ordering::Relaxed))
     }
 
     /// Cancelled once the agent has begun to end.
     pub fn draining(&self) -> &CancellationToken {
-        &self.draining
+        &self.0.draining
     }
 
     /// What an Unknown verdict means, for pods that no snapshot holds.
     pub fn on_unknown(&self) -> OnUnknown {
-        self.on_unknown
+        self.0.on_unknown
     }
 
     /// Who lets recordings begin; `None` where nobody does.
     pub fn recordings(&self) -> Option<&Recordings> {
-        self.recordings.as_ref()
+        self.0.recordings.as_ref()
     }
 
     /// The same, with recordings.
     pub fn with_recordings(mut self, recordings: Recordings) -> Self {
-        self.recordings = Some(recordings);
+        Arc::make_mut(&mut self.0).recordings = Some(recordings);
         self
     }
 
     /// The present instant of the clock that snapshots are stamped with.
     pub fn now(&self) -> MonoTime {
-        (self.clock)()
+        (self.0.clock)()
     }
 
     /// The same with another clock.
     #[cfg(test)]
     pub(crate) fn with_clock(mut self, clock: fn() -> MonoTime) -> Self {
-        self.clock = clock;
+        Arc::make_mut(&mut self.0).clock = clock;
         self
     }
 }

@@ -1,7 +1,10 @@
 //! Named, owned, observed tasks: an ended one is an event, never a silence.
 
 use std::{collections::HashMap, future::Future};
-use tokio::task::{Id, JoinSet};
+use tokio::{
+    runtime::Handle,
+    task::{Id, JoinSet},
+};
 use tokio_util::sync::CancellationToken;
 
 /// Every long-lived task of the agent.
@@ -23,7 +26,17 @@ pub struct Ended {
 impl Tasks {
     /// Starts a task under a name.
     pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
-        let handle = self.set.spawn(task);
+        self.spawn_on(&Handle::current(), name, task);
+    }
+
+    /// The same on another runtime.
+    pub fn spawn_on(
+        &mut self,
+        runtime: &Handle,
+        name: &'static str,
+        task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    ) {
+        let handle = self.set.spawn_on(task, runtime);
         self.names.insert(handle.id(), name);
     }
 

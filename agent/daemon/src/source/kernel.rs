@@ -39,10 +39,10 @@ pub mod stats;
 pub mod ticks;
 
 use capability::Capabilities;
-use counters::Counters;
+use counters::{Counters, Reading};
 use decode::Decoder;
 use loader::{Control, Hook, Loaded, Tier};
-use stats::{KernelStats, Totals};
+use stats::{Activity, KernelStats, Totals};
 
 /// Details gather for this long before the counters are read.
 const COALESCE: Duration = Duration::from_millis(20);
@@ -102,6 +102,7 @@ pub struct KernelSource {
 struct Readers {
     decoder: Decoder,
     counters: Counters,
+    activity: Activity,
     events: AsyncFd<aya::maps::RingBuf<aya::maps::MapData>>,
     log: Option<AsyncFd<EbpfLogger<&'static dyn log::Log>>>,
 }
@@ -209,7 +210,7 @@ impl KernelSource {
             handle,
             state,
             detail: missing.into_iter().chain(unseen).collect::<Vec<_>>().join("; ").into(),
-            readers: Some(Readers { decoder, counters, events, log: log.ok() }),
+            readers: Some(Readers { decoder, counters, activity: Activity::default(), events, log: log.ok() }),
             inventory,
         })
     }
@@ -317,7 +318,9 @@ impl KernelSource {
         let at = clock::now();
         let mut told = Vec::new();
         if let Some(readers) = &mut self.readers {
-            let reading = readers.counters.read();
+            let seen = self.handle.0.totals.as_ref().map(Totals::seen);
+            let moves = seen.is_none_or(|seen| readers.activity.moves(seen));
+            let reading = if moves { readers.counters.read() } else { Reading::default() };
             if !reading.counts.is_empty() {
                 told.push(Observation::Attempts { at, counts: reading.counts });
             }
@@ -328,6 +331,7 @@ impl KernelSource {
             }
             if let Some(error) = reading.failed {
                 tracing::error!(error, "the kernel's counters cannot be read");
+                readers.activity = Activity::again();
                 lost.lost += 1;
             }
             let (details, counters) = self.handle.0.totals.as_ref().map_or((0, 0), Totals::losses);

@@ -6,8 +6,12 @@ use aya::{
     programs::Program,
 };
 use std::{
-    fs,
-    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        unix::fs::FileExt as _,
+    },
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -16,7 +20,7 @@ use storewatch_ebpf_common::counters::{self, TOTALS, kind, total, total_index};
 /// The programs' totals and their files.
 pub struct Totals {
     map: PerCpuArray<MapData, counters::Totals>,
-    programs: Vec<(String, OwnedFd)>,
+    programs: Vec<Description>,
     told: Mutex<Told>,
 }
 
@@ -27,6 +31,28 @@ struct Told {
     counters: u64,
     missed: u64,
     seen: u64,
+}
+
+/// Tells whether counters can have grown, so that they are not read over and over on a quiet node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Activity {
+    seen: u64,
+    grew: bool,
+}
+
+impl Activity {
+    /// The next look counts as one that moves.
+    pub const fn again() -> Self {
+        Self { seen: 0, grew: true }
+    }
+
+    /// Takes [`Totals::seen`]. A program counts in the totals first and in its key then, so a key may still grow at the
+    /// first look that finds the totals unchanged.
+    pub fn moves(&mut self, seen: u64) -> bool {
+        let grew = seen != self.seen;
+        self.seen = seen;
+        std::mem::replace(&mut self.grew, grew) || grew
+    }
 }
 
 impl Told {
@@ -100,7 +126,7 @@ impl Totals {
     /// Over the map, and the programs loaded so far.
     pub fn new(map: PerCpuArray<MapData, counters::Totals>, ebpf: &Ebpf) -> Self {
         let programs =
-            ebpf.programs().filter_map(|(name, program)| Some((name.to_owned(), descriptor(program)?))).collect();
+            ebpf.programs().filter_map(|(name, program)| Description::open(name, descriptor(program)?).ok()).collect();
         Self { map, programs, told: Mutex::new(Told::default()) }
     }
 
@@ -124,7 +150,13 @@ impl Totals {
                 recovered: read(total::RECOVERED, kind),
             }
         });
-        KernelStats { kinds, programs: self.programs.iter().map(|(name, fd)| of(name, fd)).collect() }
+        KernelStats { kinds, programs: self.programs.iter().map(Description::read).collect() }
+    }
+
+    /// Everything seen on watched ports so far.
+    pub fn seen(&self) -> u64 {
+        let totals = self.totals();
+        (0..kind::COUNT).map(|kind| totals[total_index(total::SEEN, kind)]).sum()
     }
 
     /// Details lost, and counts that may no longer be exact, since the last call.
@@ -164,10 +196,31 @@ fn descriptor(program: &Program) -> Option<OwnedFd> {
     program.fd().ok()?.as_fd().try_clone_to_owned().ok()
 }
 
-/// What the kernel measured of an open program.
-pub fn of(name: &str, fd: &OwnedFd) -> ProgramStats {
-    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap_or_default();
-    parse(name, &text)
+/// The kernel's words about an open program, kept open: they are read every second.
+#[derive(Debug)]
+pub struct Description {
+    name: String,
+    file: File,
+    /// It describes the descriptor of this number.
+    _program: OwnedFd,
+}
+
+impl Description {
+    /// Of the program that `program` holds.
+    ///
+    /// # Errors
+    /// When `/proc` does not have it.
+    pub fn open(name: &str, program: OwnedFd) -> io::Result<Self> {
+        let file = File::open(format!("/proc/self/fdinfo/{}", program.as_raw_fd()))?;
+        Ok(Self { name: name.to_owned(), file, _program: program })
+    }
+
+    /// What the kernel measured so far.
+    pub fn read(&self) -> ProgramStats {
+        let mut text = [0; 1024];
+        let got = self.file.read_at(&mut text, 0).unwrap_or(0);
+        parse(&self.name, &String::from_utf8_lossy(text.get(..got).unwrap_or_default()))
+    }
 }
 
 /// The kernel's description of an open program; what it does not say is zero.
@@ -189,6 +242,15 @@ fn parse(name: &str, text: &str) -> ProgramStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_grew_is_read_once_more_and_then_left_alone() {
+        let mut activity = Activity::default();
+        let looks = [(0, false), (3, true), (3, true), (3, false), (4, true), (5, true), (5, true), (5, false)];
+        for (number, (seen, moves)) in looks.into_iter().enumerate() {
+            assert_eq!(activity.moves(seen), moves, "look {number}");
+        }
+    }
 
     #[test]
     fn the_kernels_description_is_read_and_anything_else_is_zero() {
