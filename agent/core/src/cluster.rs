@@ -20,6 +20,7 @@ use crate::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
+    sync::Arc,
     time::Duration,
 };
 
@@ -113,6 +114,7 @@ pub(crate) struct Cluster {
     pub(crate) id: ClusterId,
     pub(crate) settings: ClusterSettings,
     pub(crate) stores: BTreeMap<TargetKey, Store>,
+    names: BTreeMap<TargetKey, Arc<Named>>,
     pub(crate) rounds: Rounds,
     pub(crate) pd: Pd,
     pub(crate) ownership: Ownership,
@@ -151,6 +153,7 @@ impl Cluster {
             pd: Pd::new(&settings),
             settings,
             stores: BTreeMap::new(),
+            names: BTreeMap::new(),
             rounds: Rounds::default(),
             ownership: Ownership::default(),
             services: endpoints::Services::default(),
@@ -224,6 +227,7 @@ impl Cluster {
             let store = old.remove(&key).unwrap_or_else(|| Store::new(address.clone(), None));
             self.stores.insert(key, store);
         }
+        self.names = self.call();
         let peers = (0..).zip(&self.settings.pd_peers).map(|(position, _)| TargetKey::Pd(position));
         self.ownership.set_listed(self.stores.keys().copied().chain(peers).collect(), at);
         let literals: Vec<_> = self.stores.iter().map(|(key, store)| (*key, store.address.clone())).collect();
@@ -259,21 +263,21 @@ impl Cluster {
     }
 
     /// How a target is called among people.
-    pub(crate) fn named(&self, target: TargetKey) -> Named {
-        let (address, others): (_, Vec<_>) = match target {
-            TargetKey::Pd(position) => {
-                (self.settings.pd_peers.get(usize::from(position)), self.settings.pd_peers.iter().collect())
-            }
-            key => (
-                self.stores.get(&key).map(|store| &store.address),
-                self.stores.values().map(|store| &store.address).collect(),
-            ),
-        };
-        address.map_or_else(|| Named::unlisted(target), |address| Named::new(target, address, others))
+    pub(crate) fn named(&self, target: TargetKey) -> Arc<Named> {
+        self.names.get(&target).cloned().unwrap_or_else(|| Arc::new(Named::unlisted(target)))
+    }
+
+    /// Names all targets: the rules ask for a name often, and it depends on all others.
+    fn call(&self) -> BTreeMap<TargetKey, Arc<Named>> {
+        let stores = || self.stores.values().map(|store| &store.address);
+        let peers = &self.settings.pd_peers;
+        let names = self.stores.iter().map(|(key, store)| (*key, Named::new(*key, &store.address, stores())));
+        let pd = (0..).map(TargetKey::Pd).zip(peers).map(|(key, address)| (key, Named::new(key, address, peers)));
+        names.chain(pd).map(|(key, named)| (key, Arc::new(named))).collect()
     }
 
     /// PD as people call it: its first peer.
-    pub(crate) fn named_pd(&self) -> Option<Named> {
+    pub(crate) fn named_pd(&self) -> Option<Arc<Named>> {
         (!self.settings.pd_peers.is_empty()).then(|| self.named(TargetKey::Pd(0)))
     }
 

@@ -11,6 +11,7 @@ use crate::{
     process::{CommandLine, FlagValue},
     verdict::{Facts, FindingCode, Reason, Remedy, StaleMode},
 };
+use std::sync::Arc;
 
 /// The longest that an answer of DNS may be kept without being at fault, in seconds.
 const SHORT_TTL: i64 = 60;
@@ -284,8 +285,8 @@ pub(crate) fn behind(reason: Reason) -> Option<FindingCode> {
 pub(crate) fn advice(
     reason: Reason,
     pod: (&PodRecord, Client),
-    stores: impl FnOnce() -> Vec<Named>,
-    pd: impl FnOnce() -> Option<Named>,
+    stores: impl FnOnce() -> Vec<Arc<Named>>,
+    pd: impl FnOnce() -> Option<Arc<Named>>,
 ) -> Option<Remedy> {
     let (record, client) = pod;
     let replicas = "stores on different nodes, and at least three replicas of each partition";
@@ -336,15 +337,15 @@ pub(crate) fn advice(
 }
 
 /// What shows all Stores at once.
-fn all(stores: &[Named]) -> String {
-    let pods: Vec<_> = stores.iter().filter_map(Named::pod).take(NAMED).collect();
+fn all(stores: &[Arc<Named>]) -> String {
+    let pods: Vec<_> = stores.iter().filter_map(|store| store.pod()).take(NAMED).collect();
     let namespace = pods.first().map(|(namespace, _)| *namespace);
     match namespace {
         Some(namespace) if pods.iter().all(|(other, _)| *other == namespace) => {
             let names: Vec<_> = pods.iter().map(|(_, name)| *name).collect();
             format!("kubectl get pod -n {namespace} {} -o wide", names.join(" "))
         }
-        _ => stores.first().map_or_else(|| "look at the stores' processes".into(), Named::look),
+        _ => stores.first().map_or_else(|| "look at the stores' processes".into(), |store| store.look()),
     }
 }
 

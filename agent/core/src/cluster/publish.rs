@@ -65,7 +65,7 @@ impl Cluster {
                 .map(|(key, store)| StoreView {
                     target: TargetId { cluster: self.id, key: *key },
                     address: store.address.clone(),
-                    name: self.named(*key).name,
+                    name: self.named(*key).name.clone(),
                     reported: store.reported,
                     expected: store.expected(),
                     answering: store.answering,

@@ -152,12 +152,13 @@ fn a_store_is_looked_at_where_its_name_says() {
 fn every_verdict_that_is_not_well_says_what_to_do() {
     let record = record(Manager::Kubernetes);
     for reason in Reason::ALL {
-        let said = advice(reason, (&record, Client::default()), || vec![store()], || None);
+        let said = advice(reason, (&record, Client::default()), || vec![store().into()], || None);
         let well = matches!(reason, Reason::StoreAnswering | Reason::PassiveOnly);
         assert_eq!(said.is_none(), well, "{reason:?}");
     }
     let said =
-        advice(Reason::NoStoreAnswers, (&record, Client::default()), || vec![store(), store()], || None).unwrap();
+        advice(Reason::NoStoreAnswers, (&record, Client::default()), || vec![store().into(), store().into()], || None)
+            .unwrap();
     assert_eq!(
         said.now,
         "bring a store back: kubectl get pod -n graph store-1 store-1 -o wide. Restarting this pod does not help"
