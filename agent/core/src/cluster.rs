@@ -344,10 +344,10 @@ impl Cluster {
             store.silent_since = None;
             let answer = |remote| Answered { remote, at: ping.ended, took: ping.ended.since(ping.started) };
             store.answer = ping.remote.map(answer).or(store.answer);
-        } else {
+        } else if ping.remote.is_some() || ping.outcome != PingOutcome::Deadline {
             store.silent = store.silent.saturating_add(1);
             store.silent_since.get_or_insert(ping.ended);
-        }
+        } // Else DNS gave no address in time: nothing was sent, and nothing is said about the Store.
         store.last_ping =
             Some(LastPing { outcome: ping.outcome, at: ping.ended, phases: ping.phases, detail: ping.detail.clone() });
         let count = store.pings.entry(ping.outcome).or_default();

@@ -56,9 +56,12 @@ impl Node {
 
     pub(super) fn ping(&self, target: TargetId, remote: Option<SocketAddr>, purpose: Purpose, fresh: bool) -> Ping {
         let millis = Duration::from_millis;
-        let expected = self.targets.iter().find(|known| known.id == target).and_then(|target| target.identity.clone());
+        let known = self.targets.iter().find(|known| known.id == target);
+        let expected = known.and_then(|target| target.identity.clone());
+        let unresolved = known.and_then(|target| self.names.get(&*target.address.host));
         let (outcome, took, identity) =
             match remote.map(|remote| if self.blind { Host::Silent } else { self.host(remote) }) {
+                None if matches!(unresolved, Some(Name::Silent)) => (PingOutcome::Deadline, millis(1), None),
                 None => (PingOutcome::Unreachable, millis(1), None),
                 Some(Host::Serves(identity)) => {
                     let wrong = expected.is_some() && identity.is_some() && expected != identity;
