@@ -46,11 +46,11 @@ test-kubernetes: ## the chart and the gate on a real Kubernetes node built from 
 	@.ci/kubernetes $(ARGS)
 
 image: ## an OCI image of the static binary and its SBOM, without a daemon: target/image (ARGS='--arch amd64 --arch arm64')
-	@.ci/prepare build
+	@.ci/prepare image
 	@deploy/image/build $(ARGS)
 
 package: ## a Debian package of the static binary: target/debian
-	@.ci/prepare build
+	@.ci/prepare image
 	@deploy/debian/build "$$(deploy/image/static amd64 storewatch)" target/debian
 
 bench: ## the figures, as a table (root)

@@ -209,7 +209,12 @@ fn build(toolchain: &Toolchain, linker: &Path, root: &Path, out_dir: &Path) -> R
     std::os::unix::fs::symlink(&toolchain.llvm, &link).with_context(|| format!("cannot make {}", link.display()))?;
 
     let arch = var("CARGO_CFG_TARGET_ARCH")?; // of the machine that will run the programs, not of this one
+    // Line information names sources: the same object wherever the tree and cargo's home lie.
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.unwrap_or_else(|| PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cargo"));
     let flags = [
+        format!("--remap-path-prefix={}=/storewatch", root.display()),
+        format!("--remap-path-prefix={}=/cargo", home.display()),
         format!("--cfg=bpf_target_arch=\"{arch}\""),
         "-Cdebuginfo=2".to_owned(),
         "-Clink-arg=--btf".to_owned(),

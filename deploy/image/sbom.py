@@ -2,7 +2,7 @@
 """The bill of materials of the agent (CycloneDX 1.6, JSON), from what cargo resolved for one target: every crate that is
 linked in or runs at build time, of the workspace and of the eBPF programs, with its licence, checksum and dependencies.
 
-usage: sbom.py --out FILE --arch amd64|arm64
+usage: sbom.py --out FILE --target TRIPLE
 """
 import argparse
 import datetime
@@ -14,7 +14,6 @@ import uuid
 
 ROOT = "storewatch"
 EBPF = "ebpf/probes"
-TARGETS = {"amd64": "x86_64-unknown-linux-musl", "arm64": "aarch64-unknown-linux-musl"}
 
 
 def metadata(manifest: str, target: str) -> dict:
@@ -64,12 +63,12 @@ def component(package: dict, sums: dict[tuple[str, str], str]) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True)
-    parser.add_argument("--arch", required=True, choices=TARGETS)
+    parser.add_argument("--target", required=True)
     args = parser.parse_args()
     components: dict[str, dict] = {}
     needs: dict[str, set[str]] = {}
     main_component = None
-    parts = [("Cargo.toml", TARGETS[args.arch], "Cargo.lock", ROOT), (f"{EBPF}/Cargo.toml", "bpfel-unknown-none", f"{EBPF}/Cargo.lock", None)]
+    parts = [("Cargo.toml", args.target, "Cargo.lock", ROOT), (f"{EBPF}/Cargo.toml", "bpfel-unknown-none", f"{EBPF}/Cargo.lock", None)]
     roots = []
     for manifest, target, lock, name in parts:
         data, sums = metadata(manifest, target), checksums(lock)
@@ -89,7 +88,7 @@ def main() -> None:
     bom = {
         "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
         "metadata": {"timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ"), "component": main_component,
-                     "properties": [{"name": "cargo:target", "value": TARGETS[args.arch]}]},
+                     "properties": [{"name": "cargo:target", "value": args.target}]},
         "components": [components[key] for key in sorted(components)],
         "dependencies": [{"ref": key, "dependsOn": sorted(needs[key])} for key in sorted(needs)],
     }

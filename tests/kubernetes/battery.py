@@ -16,13 +16,16 @@ import tempfile
 import time
 import traceback
 
+import beyond
 import installing
+import plugin
 import scenarios
 from stage import TREE, Stage
 from timeline import HEAD, Timeline
 
 HERE = pathlib.Path(__file__).resolve().parent
-STEPS = [installing.chart, installing.kustomize, installing.refused, installing.install, installing.token]
+STEPS = [installing.chart, installing.kustomize, installing.refused, installing.install, installing.token, plugin.plugin]
+SCENARIOS = [*scenarios.SCENARIOS, *beyond.SCENARIOS, scenarios.uninstalled]
 
 
 def inside(chosen: list[str]) -> int:
@@ -36,12 +39,17 @@ def inside(chosen: list[str]) -> int:
         for step in STEPS:
             print(f"\n== {step.__name__}: {(step.__doc__ or '').splitlines()[0]}", flush=True)
             step(stage)
-        for act in scenarios.SCENARIOS:
+        for act in SCENARIOS:
             if act.__name__ in chosen or not chosen:
                 play(stage, act)
     except (OSError, RuntimeError, ValueError, KeyError, IndexError, TypeError, subprocess.SubprocessError) as error:
         traceback.print_exc()
         stage.check("the run itself", "goes to its end", repr(error)[:300], False)
+    if stage.figures:
+        width = max(len(what) for what, _, _ in stage.figures)
+        print(f"\nFigures (load average {os.getloadavg()[0]:.1f})")
+        for what, seen, wanted in stage.figures:
+            print(f"  {what:<{width}}  {seen:<20} wanted: {wanted}")
     failed = [check for check in stage.checks if not check.passed]
     for check in failed:
         print(f"FAILED {check.what}: {check.seen} (expected {check.expected})")
@@ -72,7 +80,7 @@ def main() -> int:
     parser.add_argument("--up", action="store_true")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    known = [act.__name__ for act in scenarios.SCENARIOS]
+    known = [act.__name__ for act in SCENARIOS]
     if args.list:
         print("\n".join(known))
         return 0

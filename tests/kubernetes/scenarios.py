@@ -1,4 +1,6 @@
 """What happens to the cluster, and which transitions follow: these and no others."""
+import contextlib
+import socket
 import time
 from typing import Callable
 
@@ -28,6 +30,18 @@ def reaction(stage: Stage, begun: float, what: str, inside: int) -> float:
     """Seconds until so many Servers are in the Service."""
     until(what, 60, lambda: len(look(stage.api, 0).inside) == inside)
     return time.monotonic() - begun
+
+
+def answering(stage: Stage) -> float:
+    """When the first Store took a connection, at the latest."""
+    def one() -> float | None:
+        for pod in stage.api.pods("graph", STORES):
+            address = pod["status"].get("podIP")
+            if address and not pod["metadata"].get("deletionTimestamp"):
+                with contextlib.suppress(OSError), socket.create_connection((address, 8500), timeout=0.2):
+                    return time.monotonic()
+        return None
+    return until("a Store that listens", 60, one)
 
 
 def stores_to_zero(stage: Stage, line: Timeline) -> None:
@@ -61,10 +75,15 @@ def stores_killed(stage: Stage, line: Timeline) -> None:
     steady(stage, line, f"out after {out:.2f} s", 4)
     stage.api.scale("hugegraph-store", 3)
     line.say("Stores scaled to 3")
+    back = reaction(stage, answering(stage), "both Servers back", 2)
+    line.say(f"in {back:.2f} s after a Store listens")
     stage.cluster()
     steady(stage, line, "", QUIET)
     for name in NAMES:
         stage.check(f"gate of {name}", [OPEN, SHUT, OPEN], line.words(name))
+    stage.figure("kill -9 of all Stores to gates False, Servers out", f"{out:.2f} s", "1.5 s")
+    stage.figure("a Store listens to gates True, Servers in", f"{back:.2f} s", "1.5 s")
+    stage.check("back in", "at most 1.5 s (3 s on a machine with other work)", f"{back:.2f} s", back <= 3)
     stage.check("kill -9 to both Servers out of their Service", "at most 1.5 s (3 s on a machine with other work)",
                 f"{out:.2f} s", out <= 3)
 
@@ -142,6 +161,11 @@ def api_away(stage: Stage, line: Timeline) -> None:
 
 def uninstalled(stage: Stage, line: Timeline) -> None:
     """`helm uninstall` while every gate is shut: it opens them, and leaves nothing behind."""
+    leases = stage.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases")["items"]
+    owners = {lease["metadata"]["name"]: [f"{owner['kind']}/{owner['name']}" for owner in lease["metadata"].get("ownerReferences", [])]
+              for lease in leases}
+    stage.check("owners of the Leases", {name: ["ServiceAccount/storewatch"] for name in (f"storewatch-node-{stage.node}", "storewatch-elected")},
+                owners)
     stage.api.scale("hugegraph-store", 0)
     line.say("Stores scaled to 0")
     reaction(stage, time.monotonic(), "both Servers out", 0)
@@ -153,7 +177,7 @@ def uninstalled(stage: Stage, line: Timeline) -> None:
     for name in NAMES:
         stage.check(f"gate of {name}", [OPEN, SHUT, "True AgentAbsent"], line.words(name))
     def left() -> list[str]:
-        found = stage.kubectl("get", "all,configmaps,serviceaccounts,roles,rolebindings", "-n", NAMESPACE, "-o", "name").split()
+        found = stage.kubectl("get", "all,configmaps,serviceaccounts,roles,rolebindings,leases", "-n", NAMESPACE, "-o", "name").split()
         for kinds in (["roles,rolebindings", "-n", "graph"], ["clusterroles,clusterrolebindings"],
                       ["validatingadmissionpolicies,validatingadmissionpolicybindings"]):
             found += stage.kubectl("get", *kinds, "-o", "name", "-l", AGENTS).split()
@@ -168,5 +192,5 @@ def uninstalled(stage: Stage, line: Timeline) -> None:
 
 
 SCENARIOS: list[Callable[[Stage, Timeline], None]] = [
-    stores_to_zero, stores_killed, store_deleted, agent_killed, agent_replaced, api_away, uninstalled,
+    stores_to_zero, stores_killed, store_deleted, agent_killed, agent_replaced, api_away,
 ]

@@ -18,6 +18,7 @@ TREE = HERE.parent.parent
 CHART = TREE / "deploy/helm/storewatch"
 NAMESPACE = "storewatch"
 AGENTS = "app.kubernetes.io/name=storewatch"
+PLUGINS = TREE / "target/kubernetes"
 
 
 @dataclasses.dataclass
@@ -40,7 +41,10 @@ class Stage:
         self.node = os.environ["NODE"]
         self.api = Api(self.run, self.address)
         self.chart = CHART
+        # Not a developer's build, whose size says nothing.
+        self.shipped = "STOREWATCH" not in os.environ
         self.checks: list[Check] = []
+        self.figures: list[tuple[str, str, str]] = []
 
     def check(self, what: str, expected: object, seen: object, passed: bool | None = None) -> None:
         """Passed when both are the same, unless it is said."""
@@ -48,9 +52,14 @@ class Stage:
         self.checks.append(Check(what, str(expected), str(seen), passed))
         print(f"  {'ok  ' if passed else 'FAIL'} {what}: {seen}" + ("" if passed else f" (expected {expected})"), flush=True)
 
+    def figure(self, what: str, seen: str, wanted: str) -> None:
+        """A measured value and what it should be at most; it decides nothing."""
+        self.figures.append((what, seen, wanted))
+        print(f"  {what}: {seen} (wanted: {wanted})", flush=True)
+
     def command(self, *words: object, good: bool = True, stdin: str | None = None) -> str:
         """Runs a command with the administrator's configuration, and gives what it wrote."""
-        environment = {**os.environ, "KUBECONFIG": str(self.run / "conf/admin.conf"), "HELM_CACHE_HOME": str(self.run / "helm"),
+        environment = {**os.environ, "PATH": f"{PLUGINS}:{os.environ['PATH']}", "KUBECONFIG": str(self.run / "conf/admin.conf"), "HELM_CACHE_HOME": str(self.run / "helm"),
                        "HELM_CONFIG_HOME": str(self.run / "helm"), "HELM_DATA_HOME": str(self.run / "helm")}
         done = subprocess.run([str(word) for word in words], env=environment, input=stdin, capture_output=True, text=True,
                               timeout=400)

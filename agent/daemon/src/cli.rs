@@ -8,6 +8,7 @@ mod doctor;
 mod events;
 mod exit;
 mod explain;
+pub mod kubectl;
 mod lines;
 mod list;
 mod open_gates;

@@ -1,17 +1,19 @@
 //! `doctor`: what this machine, this process and this configuration offer to an agent, looked at before it runs.
 //!
 //! Each check tries the real thing with the agent's own code and undoes it: programs are attached and detached, ports are
-//! bound and left, PD and every Store are asked once. Nothing of a running agent is touched; where one holds a port, it is
+//! bound and left, PD, every Store, the API server and the container runtime are asked once. Nothing of a running agent is touched; where one holds a port, it is
 //! asked who it is.
 
 mod cluster;
 mod host;
 mod kernel;
+mod kubernetes;
 mod listeners;
+mod pods;
 #[cfg(test)]
 mod tests;
 
-use crate::config::{Config, PodSource};
+use crate::config::Config;
 use serde::Serialize;
 
 /// How a check ended.
@@ -93,42 +95,10 @@ pub async fn examine(config: &Config, given: bool) -> anyhow::Result<Report> {
     checks.extend(host::checks());
     checks.push(host::state_file(config));
     checks.extend(listeners::checks(config).await);
-    checks.push(pods(config, given));
+    let (of_api_server, listed) = kubernetes::checks(config, given).await;
+    checks.extend(pods::checks(config, given, listed).await?);
     checks.extend(if given { cluster::checks(config).await } else { vec![cluster::unknown()] });
-    checks.push(Check::missing(
-        "kubernetes",
-        "this build does not talk to Kubernetes",
-        "pods from the API server, readiness gates, Events and eviction",
-        "list the pods in a file (pods.source: file) until a later version does",
-    ));
+    checks.extend(of_api_server);
     let can_run = !checks.iter().any(|check| check.fatal);
     Ok(Report { checks, can_run })
-}
-
-/// Where the pods come from.
-fn pods(config: &Config, given: bool) -> Check {
-    const LOST: &str = "verdicts on single pods: only the node is judged";
-    let file = config.pods.file.display();
-    match config.pods.source {
-        _ if !given => Check::degraded("pods", "no configuration is given", LOST, "storewatch doctor --config FILE"),
-        PodSource::None => Check::degraded("pods", "switched off by pods.source: none", LOST, "pods.source: file"),
-        PodSource::Kubernetes | PodSource::Cri => Check::missing(
-            "pods",
-            "this build does not offer the configured pods.source",
-            LOST,
-            "list the pods in a file (pods.source: file)",
-        ),
-        PodSource::File => match crate::source::pods::survey(config) {
-            Ok((pods, problems)) if problems.is_empty() => Check::ok("pods", format!("{pods} in {file}, all found")),
-            Ok((pods, problems)) => Check::degraded(
-                "pods",
-                format!("{pods} in {file}: {}", problems.join("; ")),
-                "the kernel's evidence about those pods: they are judged by the node's pings alone",
-                "correct the place of each in the file; the agent looks again every second",
-            ),
-            Err(reason) => {
-                Check::missing("pods", reason, LOST, "write the list; the agent takes it as soon as it is there")
-            }
-        },
-    }
 }

@@ -23,3 +23,4 @@ pub mod runtime;
 mod shape;
 pub mod source;
 pub mod state;
+mod wiring;

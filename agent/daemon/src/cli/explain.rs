@@ -22,7 +22,9 @@ use http::StatusCode;
 use jiff::Timestamp;
 use sentences::Story;
 use std::{process::ExitCode, time::Duration};
-use wire::{Detail, Finding};
+use wire::Finding;
+
+pub(super) use wire::Detail;
 
 /// Names that are offered when there is no such pod.
 const OFFERED: usize = 10;
@@ -68,7 +70,7 @@ async fn unknown(agent: &AgentAddress, wanted: &str, budget: Duration) -> Failur
 }
 
 /// The whole note.
-fn show(detail: &Detail, now: Timestamp, style: Style) -> String {
+pub(super) fn show(detail: &Detail, now: Timestamp, style: Style) -> String {
     let story = Story::new(detail, now);
     let behind = story.behind();
     let reason = match behind.and_then(|finding| finding.mode.as_deref()) {
@@ -145,13 +147,14 @@ fn age(date: Timestamp, now: Timestamp) -> String {
 }
 
 /// Lines under a heading at their left.
-struct Note<'a> {
-    text: &'a mut String,
-    style: Style,
+pub(super) struct Note<'a> {
+    pub(super) text: &'a mut String,
+    pub(super) style: Style,
 }
 
 impl Note<'_> {
-    fn lines(&mut self, heading: &str, lines: &[String]) {
+    /// The heading at the first of them.
+    pub(super) fn lines(&mut self, heading: &str, lines: &[String]) {
         for (index, line) in lines.iter().filter(|line| !line.is_empty()).enumerate() {
             let heading = if index == 0 { heading } else { "" };
             // Padded before it is coloured, for colours have no width.

@@ -106,12 +106,14 @@ pub(super) fn several<'a>(clusters: impl Iterator<Item = Option<&'a str>>) -> bo
     clusters.flatten().collect::<HashSet<_>>().len() > 1
 }
 
-fn since(since: Option<&str>, now: Timestamp) -> String {
+/// How long ago a date is.
+pub(super) fn since(since: Option<&str>, now: Timestamp) -> String {
     let age = since.and_then(|since| since.parse::<Timestamp>().ok()).map(|since| now.duration_since(since));
     age.map(|age| human(Duration::try_from(age).unwrap_or_default())).unwrap_or_default()
 }
 
-fn findings(list: &[Finding]) -> String {
+/// Their codes, each once.
+pub(super) fn findings(list: &[Finding]) -> String {
     let mut codes: Vec<_> = list.iter().map(Finding::show).collect();
     codes.sort_unstable();
     codes.dedup();

@@ -7,8 +7,9 @@ use super::{
     exit::print,
     list::tone,
     table::{Cell, Style, Tone, clean, human_ms, table},
-    wire::{Pd, Snapshot},
+    wire::{Pd, Snapshot, wired},
 };
+use crate::wiring;
 use std::{process::ExitCode, time::Duration};
 
 /// Prints the node's state.
@@ -56,6 +57,13 @@ pub(super) fn show(snapshot: &Snapshot, style: Style) -> String {
     line("Pods", format!("{ready} of {} ready{doubt}", snapshot.pods.len()));
     line("Stores", format!("{answering} of {} answer", snapshot.stores.len()));
     line("PD", pd(&snapshot.pd));
+    let wired = wiring::words(&wired(snapshot.pods.iter()));
+    if let Some(sum) = wired.sum {
+        line("Wiring", sum);
+        for remark in wired.remarks {
+            line("", clean(&remark));
+        }
+    }
     if !readiness.findings.is_empty() {
         line("Findings", clean(&readiness.findings.join(", ")));
     }

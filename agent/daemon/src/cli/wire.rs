@@ -1,7 +1,8 @@
 //! What the tables need of the agent's JSON. Unknown fields are fine, absent ones mostly too: client and agent may be of
 //! different versions.
 
-use serde::Deserialize;
+use crate::wiring::Wired;
+use serde::{Deserialize, de::IgnoredAny};
 use std::time::Duration;
 
 #[derive(Debug, Deserialize)]
@@ -61,6 +62,20 @@ pub(super) struct Pod {
     pub(super) since: Option<String>,
     #[serde(default)]
     pub(super) findings: Vec<Finding>,
+    #[serde(default)]
+    pub(super) wiring: Option<Wiring>,
+}
+
+/// How a pod is wired to the agent; absent where the source of pods cannot tell.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wiring {
+    pub(super) probe: bool,
+    pub(super) liveness: bool,
+    pub(super) gate: bool,
+    /// The gate's condition, once somebody has written it.
+    pub(super) condition: Option<IgnoredAny>,
+    pub(super) maintenance: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,6 +83,8 @@ pub(super) struct Finding {
     pub(super) code: String,
     #[serde(default)]
     pub(super) mode: Option<String>,
+    #[serde(default)]
+    pub(super) severity: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,10 +100,17 @@ pub(super) struct Store {
     pub(super) reported_state: Option<String>,
     #[serde(default)]
     pub(super) answering: Option<bool>,
+    /// It is expected to answer.
+    #[serde(default = "yes")]
+    pub(super) expected: bool,
     #[serde(default)]
     pub(super) last_ping: Option<Ping>,
     #[serde(default)]
     pub(super) findings: Vec<Finding>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 #[derive(Debug, Deserialize)]
@@ -196,6 +220,17 @@ pub(super) struct Event {
     pub(super) to: Option<String>,
     #[serde(default)]
     pub(super) message: String,
+}
+
+/// How the pods are wired, as far as their source tells.
+pub(super) fn wired<'a>(pods: impl Iterator<Item = &'a Pod>) -> Vec<(String, Wired)> {
+    let known = pods.filter_map(|pod| {
+        let Wiring { probe, liveness, gate, condition, maintenance } = pod.wiring.as_ref()?;
+        let (probe, liveness, gate, maintenance) = (*probe, *liveness, *gate, *maintenance);
+        let wired = Wired { probe, liveness, gate, written: condition.is_some(), maintenance };
+        Some((format!("{}/{}", pod.namespace, pod.name), wired))
+    });
+    known.collect()
 }
 
 impl Finding {

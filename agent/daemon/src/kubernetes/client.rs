@@ -52,7 +52,7 @@ impl Access {
             let part = self.health.part("access");
             let mut failures = 0;
             loop {
-                match client().await {
+                match infer().await {
                     Ok(client) => {
                         part.well();
                         return client;
@@ -69,11 +69,23 @@ impl Access {
     }
 }
 
-async fn client() -> Result<Client, String> {
-    let mut config = Config::infer().await.map_err(|_| {
+/// A client from `KUBECONFIG`, or as a pod's service account.
+///
+/// # Errors
+/// When there is neither, or when it cannot be used.
+pub async fn infer() -> Result<Client, String> {
+    let config = Config::infer().await.map_err(|_| {
         "there is no API server to talk to: no service account is mounted, and KUBECONFIG names no usable file"
             .to_owned()
     })?;
+    from(config)
+}
+
+/// A client with the times that are kept everywhere here.
+///
+/// # Errors
+/// When the configuration cannot be used.
+pub fn from(mut config: Config) -> Result<Client, String> {
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;

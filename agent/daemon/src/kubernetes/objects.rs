@@ -44,6 +44,9 @@ kind!(EndpointSlice, "discovery.k8s.io", "v1", "endpointslices");
 kind!(Event, "events.k8s.io", "v1", "events");
 kind!(Lease, "coordination.k8s.io", "v1", "leases");
 
+/// A command can be run in its containers.
+impl kube::api::Execute for Pod {}
+
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Pod {

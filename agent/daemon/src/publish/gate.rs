@@ -11,6 +11,7 @@ mod elected;
 mod election;
 mod healing;
 mod lease;
+mod owner;
 mod release;
 mod writer;
 

@@ -12,15 +12,16 @@ mod placing;
 mod tests;
 mod watch;
 
-use self::{file::PodEntry, locate::Locator, watch::Watched};
+use self::{file::PodEntry, locate::Locator, placing::Placing, watch::Watched};
 use crate::{
     clock,
     config::{Config, PodSource},
-    kubernetes::client::Access,
+    kubernetes::{client::Access, manifest::Seen},
     observe::ObservationSender,
 };
 use std::{future::pending, path::PathBuf, sync::Arc, time::Duration};
 use storewatch_core::{
+    id::ClusterId,
     observation::Observation,
     pod::PodRecord,
     source::{SourceName, SourceReport, SourceState},
@@ -142,6 +143,40 @@ pub fn survey(config: &Config) -> Result<(usize, Vec<String>), String> {
     let mut problems = Vec::new();
     Locator::new(Host::of_machine()).locate(&entries, &mut problems);
     Ok((entries.len(), problems))
+}
+
+/// What one look at a source of pods gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Selected pods of this node.
+    pub pods: usize,
+    /// Those that run, and have no cgroup that is found.
+    pub unplaced: Vec<String>,
+    /// The source tells of changes by itself; `None` where that cannot be known.
+    pub news: Option<bool>,
+}
+
+/// Looks for the places of listed pods. Reads files, which can block.
+pub(crate) fn survey_listed(list: &[(ClusterId, Arc<Seen>)]) -> Survey {
+    let records = Placing::new(Host::of_machine()).place(list, &mut Vec::new());
+    let lost = |(_, seen): &&(ClusterId, Arc<Seen>)| {
+        seen.running && records.iter().any(|record| record.uid == seen.uid && record.cgroups.is_empty())
+    };
+    let unplaced = list.iter().filter(lost).map(|(_, seen)| seen.pod.to_string()).collect();
+    Survey { pods: list.len(), unplaced, news: None }
+}
+
+/// Asks the container runtime once.
+///
+/// # Errors
+/// The inner one in words when it gives no list; the outer one when the thread that reads files panicked.
+pub async fn survey_runtime(config: &Config) -> anyhow::Result<Result<Survey, String>> {
+    let (list, news) = match cri::survey(&cri::Selection::new(config)).await {
+        Ok(found) => found,
+        Err(words) => return Ok(Err(words)),
+    };
+    let survey = tokio::task::spawn_blocking(move || survey_listed(&list)).await?;
+    Ok(Ok(Survey { news, ..survey }))
 }
 
 /// The list, or its mistakes, if either changed.

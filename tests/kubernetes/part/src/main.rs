@@ -1,6 +1,6 @@
 //! One process of a HugeGraph-shaped cluster in Kubernetes. What it is stands in its first argument, the rest in the
 //! environment: `STORES` (the Stores' `host:port`, with commas in between, in the order of their ids), `ADVERTISED` (a
-//! Store's own `host:port`).
+//! Store's own `host:port`), `KEEPS` (the name of the Server that keeps the addresses that it had first), `POD_NAME`.
 //!
 //! As in HugeGraph, a Server's own REST interface answers whatever becomes of its Stores.
 
@@ -51,7 +51,9 @@ async fn run(part: &str) -> Result<()> {
             Ok(serve_store(bind(8500)?, advertised, receiver).await?)
         }
         "server" => {
-            let pod = ClientPod { resolving: Resolving::Again, ..ClientPod::new(stores()?) };
+            let keeps = env::var("KEEPS").is_ok_and(|name| env::var("POD_NAME").is_ok_and(|own| own == name));
+            let resolving = if keeps { Resolving::Once } else { Resolving::Again };
+            let pod = ClientPod { resolving, ..ClientPod::new(stores()?) };
             let rest = tokio::net::TcpListener::bind(("0.0.0.0", 8080)).await?;
             let routes = Router::new().route("/versions", get(|| async { r#"{"versions":{"version":"v1"}}"# }));
             tokio::select! {

@@ -4,11 +4,11 @@ use crate::cli::wire::{Source, Store};
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Detail {
-    pub(super) namespace: String,
+pub(in crate::cli) struct Detail {
+    pub(in crate::cli) namespace: String,
     pub(super) name: String,
     #[serde(default)]
-    pub(super) workload: Option<String>,
+    pub(in crate::cli) workload: Option<String>,
     pub(super) ready: bool,
     pub(super) status: String,
     pub(super) reason: String,

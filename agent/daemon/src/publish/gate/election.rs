@@ -3,7 +3,7 @@
 //! The others only watch the Lease, so that electing costs one write each ten seconds in the whole cluster. Each judges by
 //! how long it has not changed in its own eyes, never by its date.
 
-use super::{GateSettings, elected, now};
+use super::{GateSettings, elected, now, owner::Owner};
 use crate::{
     clock,
     kubernetes::{
@@ -33,7 +33,7 @@ const GIVE_UP: Duration = Duration::from_secs(22);
 const SPREAD: Duration = Duration::from_secs(2);
 
 /// Runs until cancelled.
-pub(super) async fn run(settings: GateSettings, access: Arc<Access>, client: Client) {
+pub(super) async fn run(settings: GateSettings, access: Arc<Access>, client: Client, owner: Arc<Owner>) {
     let api: Api<Lease> = Api::namespaced(client.clone(), client.default_namespace());
     let (set, mut leases) = tokio::sync::watch::channel(None);
     let selection = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
@@ -59,7 +59,7 @@ pub(super) async fn run(settings: GateSettings, access: Arc<Access>, client: Cli
                     if free || unchanged >= VALID {
                         let spread = SPREAD.mul_f64(rand::rng().random());
                         sleep(spread).await;
-                        match take(&api, lease.as_ref(), &identity).await {
+                        match take(&api, &owner, lease.as_ref(), &identity).await {
                             Ok(lease) => {
                                 part.well();
                                 tracing::info!("elected: this agent looks after the gates of nodes without one");
@@ -101,7 +101,7 @@ fn renewed(lease: Option<&Lease>) -> Option<(Option<&str>, Option<jiff::Timestam
 }
 
 /// Takes the Lease, unless someone else was faster.
-async fn take(api: &Api<Lease>, seen: Option<&Lease>, identity: &str) -> Result<Lease, Failure> {
+async fn take(api: &Api<Lease>, owner: &Owner, seen: Option<&Lease>, identity: &str) -> Result<Lease, Failure> {
     let mut lease = seen.cloned().unwrap_or_default();
     let changes = lease.spec.lease_transitions.unwrap_or_default();
     lease.spec = LeaseSpec {
@@ -117,6 +117,7 @@ async fn take(api: &Api<Lease>, seen: Option<&Lease>, identity: &str) -> Result<
         call(api.replace(NAME, &PostParams::default(), &lease)).await
     } else {
         lease.metadata.name = Some(NAME.to_owned());
+        lease.metadata.owner_references = owner.references().await?;
         call(api.create(&PostParams::default(), &lease)).await
     }
 }

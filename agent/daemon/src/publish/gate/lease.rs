@@ -1,7 +1,7 @@
 //! This node's Lease: while it is renewed, nobody else writes this node's pods. It also carries the question which pods
 //! may leave although this node's guard holds them, and the answer.
 
-use super::{MANAGER, SOON, now};
+use super::{MANAGER, SOON, now, owner::Owner};
 use crate::{
     clock,
     kubernetes::{
@@ -63,6 +63,7 @@ pub(super) fn listed<T: serde::de::DeserializeOwned>(lease: &Lease, annotation: 
 /// This node's Lease.
 pub(super) struct NodeLease {
     api: Api<Lease>,
+    owner: Arc<Owner>,
     node: Arc<str>,
     part: Part,
     held_until: Option<MonoTime>,
@@ -74,9 +75,10 @@ pub(super) struct NodeLease {
 }
 
 impl NodeLease {
-    pub(super) fn new(api: Api<Lease>, node: Arc<str>, part: Part) -> Self {
+    pub(super) fn new(api: Api<Lease>, owner: Arc<Owner>, node: Arc<str>, part: Part) -> Self {
         Self {
             api,
+            owner,
             node,
             part,
             held_until: None,
@@ -153,6 +155,7 @@ impl NodeLease {
             Err(failure) if failure.why == Why::Missing => {
                 let mut lease: Lease = serde_json::from_value(body).unwrap_or_default();
                 lease.metadata.name = Some(name);
+                lease.metadata.owner_references = self.owner.references().await?;
                 call(self.api.create(&PostParams::default(), &lease)).await
             }
             result => result,

@@ -3,6 +3,7 @@
 use super::{
     CONCURRENT, GateSettings, MANAGER, election,
     lease::{Ask, NodeLease},
+    owner::Owner,
 };
 use crate::{
     clock,
@@ -55,13 +56,14 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let client = access.client().await;
     let mut elections = JoinSet::new();
-    elections.spawn(election::run(settings.clone(), Arc::clone(&access), client.clone()));
+    let owner = Arc::new(Owner::new(client.clone()));
+    elections.spawn(election::run(settings.clone(), Arc::clone(&access), client.clone(), Arc::clone(&owner)));
     let leases = Api::namespaced(client.clone(), client.default_namespace());
     let mut writer = Writer {
         settings: settings.clone(),
         client,
         part: access.health().part("readiness gates"),
-        lease: NodeLease::new(leases, Arc::clone(&settings.node), access.health().part("node lease")),
+        lease: NodeLease::new(leases, owner, Arc::clone(&settings.node), access.health().part("node lease")),
         keepers: HashMap::new(),
         writes: JoinSet::new(),
         under_way: BTreeSet::new(),

@@ -48,6 +48,9 @@ const CALL: Duration = Duration::from_secs(5);
 /// How long to wait for more after an event.
 const GATHER: Duration = Duration::from_millis(20);
 
+/// Within this time a runtime says that it serves no events.
+const REFUSAL: Duration = Duration::from_millis(300);
+
 /// The largest answer: some thousand sandboxes with their annotations.
 const MAX_BYTES: usize = 16 << 20;
 
@@ -130,6 +133,24 @@ pub(super) async fn follow(selection: &Selection, host: Host, sender: &Observati
             sleep(GATHER).await;
         }
     }
+}
+
+/// The judged pods by one question, and whether the runtime tells of changes; `None` where it has nothing to tell yet.
+pub(super) async fn survey(selection: &Selection) -> Result<(Vec<(ClusterId, Arc<Seen>)>, Option<bool>), String> {
+    let mut runtime = Runtime::new(&selection.socket).map_err(|error| error.to_string())?;
+    let socket = selection.socket.display();
+    let pods = match timeout(CALL, runtime.list(selection)).await {
+        Ok(Ok(pods)) => pods,
+        Ok(Err(status)) => return Err(format!("{socket}: {}", words(&status))),
+        Err(_) => return Err(format!("{socket}: no answer within {} s", CALL.as_secs())),
+    };
+    // One that refuses does so at once; one that serves them answers with its first event.
+    let news = match timeout(REFUSAL, runtime.client.get_container_events(GetEventsRequest {})).await {
+        Ok(Err(status)) if status.code() == Code::Unimplemented => Some(false),
+        Ok(Err(_)) => None,
+        Ok(Ok(_)) | Err(_) => Some(true),
+    };
+    Ok((pods, news))
 }
 
 fn words(status: &Status) -> String {
