@@ -114,7 +114,11 @@ fn counters_stay_exact_while_four_processes_fail_and_nobody_reads_the_details() 
         ensure!(lost > 0, "the case must overflow the buffer");
         let told: u64 = w.losses.iter().filter(|loss| !loss.counters).map(|loss| loss.lost).sum();
         ensure!(told == lost, "told {told}, lost {lost}");
-        ensure!(w.losses.iter().all(|loss| !loss.counters), "{:?}", w.losses);
+        // Where programs can be preempted (PREEMPT_RT), the kernel misses what comes meanwhile on that CPU. It says how often,
+        // not of what, so that is told as loss; here none of it was a dial of these.
+        let missed: u64 = stats.programs.iter().map(|program| program.missed).sum();
+        let inexact: u64 = w.losses.iter().filter(|loss| loss.counters).map(|loss| loss.lost).sum();
+        ensure!(inexact <= missed, "{missed} missed, told {:?}", w.losses);
         ensure!(w.events.len() as u64 == stats.sum(|k| k.emitted), "{} details arrived", w.events.len());
         ensure!(w.events_of(netns).all(|event| event.remote == target));
         let held = w.handle.occupancy().context("nothing is loaded")?;
