@@ -18,7 +18,7 @@ use crate::{
     runtime::{shutdown::Signals, tasks::Tasks, telemetry},
     source::{
         endpoints,
-        kernel::{self, KernelSource},
+        kernel::{self, KernelHandle, KernelSource},
         names::Names,
         pd,
         pings::{self, Cadence},
@@ -29,7 +29,11 @@ use crate::{
 };
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::future::BoxFuture;
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 use storewatch_core::{
     judge::Judge,
     source::{SourceName, SourceState},
@@ -70,9 +74,14 @@ pub async fn run(config: Config, surface: Handle) -> Result<ExitCode> {
     let (observations, receiver) = observe::channel();
     let (sender, clusters, kernel) = requests::channel(config.clusters.len());
     let (asker, questions) = ask::channel();
+    // Loading the programs takes a while, on this thread; what is known from before is answered meanwhile.
+    let programs = Arc::new(OnceLock::<KernelHandle>::new());
+    let seconds = Arc::clone(&programs);
+    let costs = Box::new(move || seconds.get().and_then(KernelHandle::program_seconds));
+    listeners.serve((&mut tasks, &surface), &publication, &asker, costs, &stop);
 
     let source = open_kernel(&config)?;
-    let programs = source.handle();
+    programs.get_or_init(|| source.handle());
     let health = Arc::new(Health::default());
     let access = Arc::new(Access::new(Arc::clone(&health)));
     let processes = Processes::new(sender.process_requests());
@@ -93,7 +102,6 @@ pub async fn run(config: Config, surface: Handle) -> Result<ExitCode> {
         engine::run(judge, wiring, engine_stop).await;
         Ok(())
     });
-    listeners.serve((&mut tasks, &surface), &publication, &asker, Box::new(move || programs.program_seconds()), &stop);
     tracing::info!(node = %config.node, version = env!("CARGO_PKG_VERSION"), "running");
 
     let (code, farewell) = tokio::select! {

@@ -58,6 +58,10 @@ impl StateFile {
     /// When another process keeps this file.
     pub fn lock(&self) -> anyhow::Result<Option<Lock>> {
         let path = self.path.display();
+        if !disk::is_ours(&self.path) {
+            // Reading it says so; nothing is made beside it.
+            return Ok(None);
+        }
         match lock::take(&self.path) {
             Ok(Some(lock)) => Ok(Some(lock)),
             Ok(None) => anyhow::bail!(

@@ -48,6 +48,9 @@ impl Cluster {
         match reason {
             // The first answer decides before the first round is over.
             Reason::StoreAnswering if asked == 0 => "a store answered".into(),
+            Reason::StoreAnswering if self.answering() == 0 && self.rounds.failed() == 0 => {
+                format!("none of {asked} stores answered the last round, which the agent itself was late for")
+            }
             // Between the first failed round and the last that the threshold allows.
             Reason::StoreAnswering if self.answering() == 0 => format!(
                 "none of {asked} stores answered the last round; {} such rounds in a row so far",

@@ -55,6 +55,11 @@ fn key_of(name: &str, origin: &Origin, found: &Found) -> Option<Vec<String>> {
     if let Some(meant) = keys::KEYS.iter().find(|meant| meant.contains('.') && meant.replace('.', "_") == key) {
         let right = format!("{PREFIX}{}", meant.to_uppercase().replace('.', "__"));
         found.about(Some(origin), meant, format!("keys are joined by two underscores; did you mean {right}?"));
+    } else if let Some(inside) =
+        keys::KEYS.iter().find(|inside| inside.split_once('.').is_some_and(|(section, _)| section == key))
+    {
+        let such = format!("{PREFIX}{}", inside.to_uppercase().replace('.', "__"));
+        found.about(Some(origin), &key, format!("is a section and takes no value; its keys are such as {such}"));
     }
     None
 }

@@ -72,7 +72,9 @@ pub(super) fn config(root: &Node, surroundings: &Surroundings, found: &Found) ->
     let kernel = kernel(root.section("kernel"));
     let verdict = verdict(root.section("verdict"), &root.section_again("ping"), ping.interval);
     let state_file = root.value("state_file", PathBuf::from("/var/lib/storewatch/state.json"), |node| {
-        value::any_text(node).map(PathBuf::from)
+        let path = PathBuf::from(value::any_text(node)?);
+        let names_a_file = path.as_os_str().is_empty() || path.file_name().is_some();
+        names_a_file.then_some(path).ok_or_else(|| "must name a file, or be \"\" for none".into())
     });
     let log = log(root.section("log"));
     root.finish();
@@ -270,7 +272,8 @@ fn cluster(section: &Section<'_>, name: Arc<str>, selector: Selector, namespaces
     let store_port = section.value("store_port", 8500, value::port);
     let pd_port = section.value("pd_port", 8686, value::port);
     let found = section.found();
-    if pd_peers.is_empty() && stores.is_empty() && !found.mentions_within(&section.key("pd_peers")) {
+    let mistaken = ["pd_peers", "stores"].iter().any(|key| found.mentions_within(&section.key(key)));
+    if pd_peers.is_empty() && stores.is_empty() && !mistaken {
         let rule = "is required unless stores is given: a list of host:port";
         found.about(section.origin(), &section.key("pd_peers"), rule);
     }

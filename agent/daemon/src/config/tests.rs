@@ -203,6 +203,7 @@ fn each_rule_has_its_complaint() {
         ("log: {level: verbose}", "x.yaml:2: log.level: \"verbose\": must be one of: error, warn, info, debug, trace"),
         ("node: 5", "x.yaml:2: node: 5: must be a text; put it in quotes"),
         ("node: \"a b\"", "x.yaml:2: node: \"a b\": must be 1 to 253 characters without white space"),
+        ("state_file: /", "x.yaml:2: state_file: \"/\": must name a file, or be \"\" for none"),
         ("state_file: \"a\\nb\"", "x.yaml:2: state_file: \"a\\nb\": must not contain control characters"),
         ("pingg: {interval: 1s}", "x.yaml:2: pingg: unknown key; did you mean ping?"),
         ("ping: {intervall: 1s}", "x.yaml:2: ping.intervall: unknown key; did you mean ping.interval?"),
@@ -497,7 +498,7 @@ prop_compose! {
         confirm in any_duration(100_001, 86_400_000),
         words in (0usize..4, 0usize..3, 0usize..2, 0usize..5),
         node in "[!-~]{1,20}",
-        file in "/[ -~]{0,20}",
+        file in "/[ -~]{0,19}[a-z]",
         numbers in (1u32..=1000, 0u32..=1000, any::<bool>()),
     ) -> String {
         let word = |at: usize, words: &[&str]| words[at % words.len()].to_owned();

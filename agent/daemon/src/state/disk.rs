@@ -58,9 +58,17 @@ pub(super) fn make_folder(path: &Path) -> io::Result<&Path> {
     Ok(folder)
 }
 
+/// Whether a state can stand there: a file, a link, or nothing yet. A device, a pipe or a directory is somebody else's.
+pub(super) fn is_ours(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_file() || found.is_symlink()) || !path.exists()
+}
+
 /// Replaces the file so that at every moment, and after a loss of power, there is either the old one or the new one in
 /// full. A missing directory is made.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if !is_ours(path) {
+        return Err(io::Error::other("it is no regular file"));
+    }
     let folder = make_folder(path)?;
     let temporary = beside(path, ".new");
     let written = write_and_rename(&temporary, path, bytes);

@@ -22,7 +22,10 @@ pub struct Lock(#[expect(dead_code, reason = "its descriptor holds the lock")] F
 pub(super) fn take(path: &Path) -> io::Result<Option<Lock>> {
     disk::make_folder(path)?;
     let lock = disk::beside(path, ".lock");
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(lock)?;
+    // A pipe in its place would hold up the start for ever without O_NONBLOCK.
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NONBLOCK);
+    let file = options.open(lock)?;
     match file.try_lock() {
         Ok(()) => Ok(Some(Lock(file))),
         Err(TryLockError::WouldBlock) => Ok(None),

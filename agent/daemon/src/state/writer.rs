@@ -1,16 +1,19 @@
 //! The task that writes: off the engine, at its own pace, and never a reason to end.
 
 use super::StateFile;
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 use storewatch_core::{memory::Memory, time::MonoTime, verdict::Reason};
 use tokio::{sync::watch, time::Instant};
 
 /// Least distance between two writes: what changes more often is written in its last state.
 const SPACING: Duration = Duration::from_secs(1);
 
-/// The same while verdicts change: a kill must not bring back a verdict that somebody has read already. Rounds that count
-/// are further apart, so that even a verdict that flaps is not waited for.
-const VERDICT_SPACING: Duration = Duration::from_millis(100);
+/// A verdict that has changed is written at once: a kill must not bring back one that somebody has read already. The node's
+/// and the pods' change one right after the other, so that many such writes follow each other without a pause...
+const BURST: usize = 10;
+
+/// ... and no more of them within this.
+const BURST_TIME: Duration = Duration::from_secs(1);
 
 /// While nothing changes, clocks inside go on (how long a Store has answered elsewhere, when an address was last
 /// claimed); losing more of them than this would delay what a restart must not delay.
@@ -78,12 +81,16 @@ impl Writer {
     /// # Errors
     /// None: a disk that fails is said, and tried again with the next state.
     pub async fn run(mut self) -> anyhow::Result<()> {
-        let mut last: Option<Instant> = None;
+        let mut writes: VecDeque<Instant> = VecDeque::with_capacity(BURST);
         // A state that came before the recorder went is still seen as a change, so the last one is written, too.
         while self.receiver.changed().await.is_ok() {
             loop {
-                let spacing = if self.verdicts() == self.kept { SPACING } else { VERDICT_SPACING };
-                let due = last.map_or_else(Instant::now, |last| last + spacing);
+                let due = if self.verdicts() == self.kept {
+                    writes.back().map(|last| *last + SPACING)
+                } else {
+                    (writes.len() == BURST).then(|| writes.front().map(|first| *first + BURST_TIME)).flatten()
+                };
+                let due = due.unwrap_or_else(Instant::now);
                 // A newer state may be due sooner; the agent's end does not wait at all.
                 match tokio::time::timeout_at(due, self.receiver.changed()).await {
                     Ok(Ok(())) => {}
@@ -91,7 +98,10 @@ impl Writer {
                 }
             }
             self.write().await;
-            last = Some(Instant::now());
+            if writes.len() == BURST {
+                writes.pop_front();
+            }
+            writes.push_back(Instant::now());
         }
         Ok(())
     }

@@ -1,11 +1,14 @@
 //! Start, signals, restart, and what is in the way of a start.
 
-use crate::daemon::{Daemon, Storage, configure, exchange, free_port, spawn, spawn_with};
+use crate::daemon::{Daemon, ONE_POD, Storage, configure, exchange, free_port, spawn, spawn_with};
 use nix::sys::signal::Signal;
 use std::{
     io::Write,
     net::{TcpListener, TcpStream},
-    os::unix::{fs::PermissionsExt, net::UnixStream},
+    os::unix::{
+        fs::{FileTypeExt, PermissionsExt},
+        net::UnixStream,
+    },
 };
 
 #[test]
@@ -109,6 +112,24 @@ fn a_second_agent_on_the_same_state_file_is_refused_until_the_first_has_ended() 
     daemon.ended();
     daemon.start_again();
     daemon.until("/livez", |code, _| code == 200);
+}
+
+#[test]
+fn what_is_no_file_is_neither_replaced_nor_waited_for() {
+    let storage = Storage::start();
+    for suffix in ["", ".lock"] {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("pipe");
+        let pipe = folder.path().join(format!("pipe{suffix}"));
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let mut daemon = Daemon::start_with(&storage, ONE_POD, &[&format!("state_file={}", state.display())]);
+        daemon.until("/readiness/pods/graph/server-0", |code, body| code == 200 && body["status"] == "Ready");
+        daemon.signal(Signal::SIGTERM);
+        assert_eq!(daemon.ended().code(), Some(0), "{}", daemon.log());
+        assert!(daemon.log().contains("state_file"), "nothing is said of it:\n{}", daemon.log());
+        let kind = std::fs::symlink_metadata(&pipe).unwrap().file_type();
+        assert!(kind.is_fifo(), "the pipe was replaced: {kind:?}");
+    }
 }
 
 #[test]

@@ -77,6 +77,9 @@ async fn at_most_one_write_a_second_and_the_last_state_at_the_end() {
     assert!(begun.elapsed() < SPACING, "the end does not wait for the spacing");
 }
 
+/// Longer than a write, shorter than any pause.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
 #[tokio::test(start_paused = true)]
 async fn a_changed_verdict_does_not_wait() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,9 +103,33 @@ async fn a_changed_verdict_does_not_wait() {
     publish(2, 2, Reason::StoreAnswering);
     // One that waits for its second is overtaken.
     publish(3, 3, Reason::NoStoreAnswers);
-    assert!(until(3).await <= 2 * VERDICT_SPACING, "a verdict waits");
-    publish(4, 4, Reason::NoStoreAnswers);
-    assert!(until(4).await >= SPACING - VERDICT_SPACING, "nothing of weight changed, and yet it is written at once");
+    assert!(until(3).await <= AT_ONCE, "a verdict waits");
+    // Nor does the one that follows it at once, as the pods' follow the node's.
+    publish(4, 4, Reason::StoreAnswering);
+    assert!(until(4).await <= AT_ONCE, "the second verdict waits");
+    publish(5, 5, Reason::StoreAnswering);
+    assert!(until(5).await >= SPACING - AT_ONCE, "nothing of weight changed, and yet it is written at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_verdict_that_flaps_is_written_in_its_last_state_and_not_too_often() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let (mut recorder, writer) = channel(file(&path));
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(writer.run());
+    let mut seen = std::collections::BTreeSet::new();
+    for step in 1..=200_u32 {
+        let reason = if step % 2 == 0 { Reason::StoreAnswering } else { Reason::NoStoreAnswers };
+        let millis = i64::from(step) * 10;
+        recorder.published(step.into(), MonoTime::from_millis(millis), || judged(millis, reason));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        seen.extend(written(&path));
+    }
+    assert!((BURST..=3 * BURST).contains(&seen.len()), "in two seconds there were {} writes", seen.len());
+    recorder.ends(MonoTime::from_millis(2010), || judged(2010, Reason::StoreAnswering));
+    tasks.join_next().await.unwrap().unwrap().unwrap();
+    assert_eq!(written(&path), Some(MonoTime::from_millis(2010)));
 }
 
 #[tokio::test]
