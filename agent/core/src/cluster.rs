@@ -5,6 +5,7 @@ use crate::{
     event::{Event, EventKind, EventLog},
     findings::{Answered, Book},
     id::{ClusterId, HostPort, Role, TargetKey},
+    memory::LastRound,
     naming::Named,
     ownership::{ClaimSource, Ownership},
     pd::Pd,
@@ -27,6 +28,7 @@ use std::{
 mod endpoints;
 mod findings;
 mod publish;
+mod remember;
 mod rules;
 
 /// Stores of one cluster that are kept; a real cluster has tens. What PD lists beyond is counted as a fault of the list.
@@ -100,14 +102,6 @@ impl Store {
     }
 }
 
-/// The first answer and the last round.
-#[derive(Clone, Debug, Default)]
-struct LastRound {
-    number: Option<u64>,
-    first: Option<(TargetKey, MonoTime, Duration)>,
-    asked: Vec<TargetKey>,
-}
-
 /// A cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -126,7 +120,8 @@ pub(crate) struct Cluster {
     pub(crate) restored: bool,
     book: Book,
     pd_book: Book,
-    store_findings: BTreeMap<TargetKey, Vec<Finding>>,
+    /// What stands out; under `None` what is told of no Store.
+    store_findings: BTreeMap<Option<TargetKey>, Vec<Finding>>,
     /// PD's last list that was not empty.
     list: Option<Vec<ListedStore>>,
     list_at: Option<MonoTime>,
@@ -179,12 +174,17 @@ impl Cluster {
             told_targets: None,
             told_present: None,
         };
-        let peers: Vec<_> = cluster.settings.pd_peers.iter().cloned().zip(0..).collect();
-        for (address, position) in peers {
-            cluster.claim_literal(ClaimSource::Config, TargetKey::Pd(position), &address, now);
-        }
+        cluster.claim_peers(now);
         cluster.rebuild(now);
         cluster
+    }
+
+    /// PD's addresses come from the configuration alone.
+    fn claim_peers(&mut self, at: MonoTime) {
+        let peers: Vec<_> = self.settings.pd_peers.iter().cloned().zip(0..).collect();
+        for (address, position) in peers {
+            self.claim_literal(ClaimSource::Config, TargetKey::Pd(position), &address, at);
+        }
     }
 
     /// A literal address is a claim by itself; a name is none.
@@ -193,8 +193,21 @@ impl Cluster {
         self.ownership.answer(source, target, None, literal.as_slice(), at);
     }
 
-    /// Makes the Stores from the configuration and PD's list. A configured Store that PD lists too is PD's.
+    /// Takes in a new list.
     fn rebuild(&mut self, at: MonoTime) {
+        self.arrange();
+        self.ownership.set_listed(self.listed(), at);
+        self.claim_literals(at);
+    }
+
+    /// Everything that exists.
+    fn listed(&self) -> BTreeSet<TargetKey> {
+        let peers = (0..).zip(&self.settings.pd_peers).map(|(position, _)| TargetKey::Pd(position));
+        self.stores.keys().copied().chain(peers).collect()
+    }
+
+    /// Makes the Stores from the configuration and PD's list. A configured Store that PD lists too is PD's.
+    fn arrange(&mut self) {
         let mut old = std::mem::take(&mut self.stores);
         for listed in self.list.iter().flatten() {
             let key = TargetKey::Store(listed.id);
@@ -228,8 +241,10 @@ impl Cluster {
             self.stores.insert(key, store);
         }
         self.names = self.call();
-        let peers = (0..).zip(&self.settings.pd_peers).map(|(position, _)| TargetKey::Pd(position));
-        self.ownership.set_listed(self.stores.keys().copied().chain(peers).collect(), at);
+    }
+
+    /// What PD or the configuration give as an address is claimed by their word alone.
+    fn claim_literals(&mut self, at: MonoTime) {
         let literals: Vec<_> = self.stores.iter().map(|(key, store)| (*key, store.address.clone())).collect();
         for (key, address) in literals {
             let source = if matches!(key, TargetKey::Store(_)) { ClaimSource::Pd } else { ClaimSource::Config };
@@ -369,7 +384,7 @@ impl Cluster {
         self.answered_round = self.last_round.clone();
         let counted = self.rounds.ended(round, policy);
         // Whether pods still receive data must be known from samples on both sides of the threshold.
-        let failed = self.rounds.failed();
+        let failed = self.rounds.failed;
         self.wants_sample |= counted && (failed == 1 || failed == policy.failure_threshold);
         self.evidence_at = Some(self.evidence_at.map_or(round.ended, |at| at.max(round.ended)));
         let silent = !round.asked.is_empty() && self.last_round.first.is_none();

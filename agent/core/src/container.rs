@@ -23,6 +23,8 @@ use std::{
     time::Duration,
 };
 
+mod remember;
+
 /// Remote addresses of one container that are kept. A cluster has tens of Stores; what is beyond (a scanner, a Consul
 /// client) pushes out what was quiet longest.
 pub(crate) const MAX_REMOTES: usize = 128;
@@ -47,18 +49,21 @@ const BRACKET: Duration = Duration::from_secs(30);
 
 /// A failed attempt on its way to being held against the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Attempt {
-    pub(crate) begun: MonoTime,
-    pub(crate) ended: MonoTime,
-    pub(crate) outcome: ConnectionOutcome,
+pub struct Attempt {
+    /// When it began.
+    pub begun: MonoTime,
+    /// When it ended.
+    pub ended: MonoTime,
+    /// How.
+    pub outcome: ConnectionOutcome,
     /// A socket that is stuck rather than a dial that ended.
-    pub(crate) stuck: bool,
+    pub stuck: bool,
     /// A fresh ping before and one after both succeeded, and none in between failed.
-    pub(crate) counted: bool,
+    pub counted: bool,
 }
 
 /// A bounded list of recent instants with a number each.
-pub(crate) type Recent<T> = VecDeque<(MonoTime, T, u64)>;
+pub type Recent<T> = VecDeque<(MonoTime, T, u64)>;
 
 fn remember<T>(list: &mut Recent<T>, at: MonoTime, what: T, added: u64) {
     if list.len() >= MAX_RECENT {
@@ -74,25 +79,36 @@ pub(crate) fn count_since<T>(list: &Recent<T>, since: MonoTime, matching: impl F
 }
 
 /// What a container's connections to one remote address came to.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Remote {
-    pub(crate) last_begun: Option<MonoTime>,
-    pub(crate) last_established: Option<MonoTime>,
-    pub(crate) begins: Recent<()>,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remote {
+    /// When a dial began last.
+    pub last_begun: Option<MonoTime>,
+    /// When one succeeded last.
+    pub last_established: Option<MonoTime>,
+    /// Dials that began.
+    pub begins: Recent<()>,
     /// Dials that succeeded.
-    pub(crate) answers: Recent<()>,
-    pub(crate) failed: Recent<ConnectionOutcome>,
-    pub(crate) endings: Recent<ConnectionOutcome>,
-    pub(crate) slow: Recent<()>,
-    pub(crate) idle_drops: Recent<Duration>,
-    pub(crate) attempts: VecDeque<Attempt>,
-    pub(crate) received: Received,
-    pub(crate) last_activity: Option<MonoTime>,
-    /// Established connections, and since when there were few but some.
-    pub(crate) established: u32,
-    pub(crate) few_since: Option<MonoTime>,
+    pub answers: Recent<()>,
+    /// Dials that failed.
+    pub failed: Recent<ConnectionOutcome>,
+    /// Connections that ended.
+    pub endings: Recent<ConnectionOutcome>,
+    /// Dials that succeeded after a SYN was sent again.
+    pub slow: Recent<()>,
+    /// Connections that died at their first use after so long a silence.
+    pub idle_drops: Recent<Duration>,
+    /// Failed attempts on their way to being held against the path.
+    pub attempts: VecDeque<Attempt>,
+    /// When payload arrived last.
+    pub received: Received,
+    /// When anything happened last.
+    pub last_activity: Option<MonoTime>,
+    /// Established connections...
+    pub established: u32,
+    /// ... and since when there were few but some.
+    pub few_since: Option<MonoTime>,
     /// What was before this was the doing of a process that has ended.
-    pub(crate) clean_since: Option<MonoTime>,
+    pub clean_since: Option<MonoTime>,
 }
 
 impl Remote {
@@ -203,6 +219,8 @@ pub(crate) struct Container {
     pub(crate) dialers: Dialers,
     pub(crate) last_evidence: Option<MonoTime>,
     pub(crate) dropped: u64,
+    /// Until this instant nobody watched, and no whole sample has come since.
+    pub(crate) gap: Option<MonoTime>,
 }
 
 impl Container {
@@ -217,6 +235,7 @@ impl Container {
             dialers: Dialers::default(),
             last_evidence: None,
             dropped: 0,
+            gap: None,
         }
     }
 
@@ -295,7 +314,16 @@ impl Container {
         let mut established: BTreeMap<SocketAddr, u32> = BTreeMap::new();
         let mut stuck = Vec::new();
         let mut received = Vec::new();
+        let mut answered = Vec::new();
         for socket in self.sockets.live_mut() {
+            // All that lived before the gap were known: this one was answered meanwhile, which nobody saw.
+            if self.gap.is_some()
+                && socket.first_seen == at
+                && socket.begun.is_none()
+                && socket.state != TcpState::SynSent
+            {
+                answered.push(socket.remote);
+            }
             if socket.state == TcpState::Established {
                 *established.entry(socket.remote).or_default() += 1;
             }
@@ -321,6 +349,12 @@ impl Container {
             remote.touch(at);
             remote.received.merge(received);
         }
+        let gap = self.gap;
+        for address in answered {
+            let remote = self.remote(address);
+            remote.last_established = remote.last_established.max(gap);
+        }
+        self.gap = gap.filter(|_| !complete);
         for address in stuck {
             let outcome = ConnectionOutcome::NoAnswerGivenUp;
             self.remote(address).attempt(Attempt { begun: at, ended: at, outcome, stuck: true, counted: false });

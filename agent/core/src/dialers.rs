@@ -24,14 +24,15 @@ const MAX_ADDRESSES: usize = 64;
 
 /// A process that dials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Dialer {
+pub struct Dialer {
     /// The last time that it showed itself.
-    pub(crate) last: MonoTime,
+    pub last: MonoTime,
     /// Where it dials.
-    pub(crate) addresses: BTreeSet<SocketAddr>,
+    pub addresses: BTreeSet<SocketAddr>,
     /// When it began; `None` before it was looked at.
-    pub(crate) started: Option<MonoTime>,
-    pub(crate) command: Option<CommandLine>,
+    pub started: Option<MonoTime>,
+    /// What its command line says; `None` if that was not read.
+    pub command: Option<CommandLine>,
 }
 
 impl Dialer {
@@ -113,12 +114,13 @@ impl Dialers {
         self.0.iter().map(|(pid, dialer)| (*pid, dialer))
     }
 
-    /// Takes one back from an earlier run. Whether it still lives, a report will tell.
-    pub(crate) fn restore(&mut self, pid: u32, last: MonoTime, addresses: Vec<SocketAddr>) {
-        if self.0.len() < MAX_DIALERS {
-            let addresses = addresses.into_iter().take(MAX_ADDRESSES).collect();
-            self.0.insert(pid, Dialer { last, addresses, started: None, command: None });
-        }
+    /// Takes them back. Whether they still live, a report will tell.
+    pub(crate) fn resume(all: Vec<(u32, Dialer)>) -> Self {
+        let bounded = |(pid, dialer): (u32, Dialer)| {
+            let addresses = dialer.addresses.into_iter().take(MAX_ADDRESSES).collect();
+            (pid, Dialer { addresses, ..dialer })
+        };
+        Self(all.into_iter().take(MAX_DIALERS).map(bounded).collect())
     }
 }
 

@@ -41,13 +41,13 @@ pub(crate) struct NodeWord {
 
 /// An answered ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answered {
+pub struct Answered {
     /// Where.
-    pub(crate) remote: SocketAddr,
+    pub remote: SocketAddr,
     /// When it was answered.
-    pub(crate) at: MonoTime,
+    pub at: MonoTime,
     /// How long the answer took.
-    pub(crate) took: Duration,
+    pub took: Duration,
 }
 
 impl NodeWord {
@@ -487,8 +487,9 @@ impl Book {
         turns
     }
 
-    /// Takes a begin back from an earlier run.
-    pub(crate) fn restore(&mut self, key: (FindingCode, Option<StaleMode>, String), since: MonoTime) {
-        self.since.insert(key, since);
+    /// The one after a judgement that came to these.
+    pub(crate) fn of<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Self {
+        let entry = |finding: &Finding| ((finding.code, finding.mode, finding.target.clone()), finding.since);
+        Self { since: findings.into_iter().map(entry).collect() }
     }
 }

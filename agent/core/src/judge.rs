@@ -15,6 +15,7 @@ use crate::{
     findings::Book,
     guard::{self, GuardView},
     id::{ClusterId, PodUid},
+    memory::{Early, KernelLoss},
     observation::Observation,
     pod::PodRecord,
     pods::{Pod, World},
@@ -38,7 +39,6 @@ mod publish;
 mod remember;
 
 use ask::Strays;
-use file::Early;
 use losses::Losses;
 
 /// How often an unchanged world is published again, for the ages and counters inside it.
@@ -113,10 +113,12 @@ pub struct Judge {
     early: VecDeque<Early>,
     sources: BTreeMap<SourceName, SourceView>,
     kernel: KernelCounters,
-    kernel_loss: Option<(MonoTime, MonoTime, u64, bool)>,
+    kernel_loss: Option<KernelLoss>,
     unattributed: BTreeMap<Unattributed, u64>,
     dropped_pods: u64,
     sampled: Option<MonoTime>,
+    /// When an earlier run's memory was taken over.
+    watched_since: Option<MonoTime>,
     wants_sample: bool,
     urgent_sample: bool,
     /// The processes that dial are no longer those that were told.
@@ -163,6 +165,7 @@ impl Judge {
             unattributed: BTreeMap::new(),
             dropped_pods: 0,
             sampled: None,
+            watched_since: None,
             wants_sample: true,
             urgent_sample: false,
             processes_changed: false,
@@ -297,10 +300,11 @@ impl Judge {
         }
         if loss.source == SourceName::Kernel {
             self.kernel.lost = self.kernel.lost.saturating_add(loss.lost);
-            let fresh =
-                |(_, last, _, _): &(MonoTime, MonoTime, u64, bool)| loss.at.since(*last) <= self.settings.policy.window;
-            let (since, _, lost, counters) = self.kernel_loss.filter(fresh).unwrap_or((loss.at, loss.at, 0, false));
-            self.kernel_loss = Some((since, loss.at, lost.saturating_add(loss.lost), counters || loss.counters));
+            let fresh = |before: &KernelLoss| loss.at.since(before.last) <= self.settings.policy.window;
+            let none = KernelLoss { since: loss.at, last: loss.at, lost: 0, counters: false };
+            let KernelLoss { since, last: _, lost, counters } = self.kernel_loss.filter(fresh).unwrap_or(none);
+            let lost = lost.saturating_add(loss.lost);
+            self.kernel_loss = Some(KernelLoss { since, last: loss.at, lost, counters: counters || loss.counters });
         }
         self.losses.add(&loss);
     }
@@ -313,7 +317,7 @@ impl Judge {
     /// No attempt was missed within the window.
     fn counters_exact(&self, now: MonoTime) -> bool {
         let window = self.settings.policy.window;
-        !self.kernel_loss.is_some_and(|(_, last, _, counters)| counters && now.since(last) <= window)
+        !self.kernel_loss.is_some_and(|loss| loss.counters && now.since(loss.last) <= window)
     }
 
     /// Applies the rules at `now`.
@@ -342,6 +346,7 @@ impl Judge {
             inventory: self.inventory_answers(),
             sampled: self.sampled,
             exact: self.counters_exact(now),
+            watched_since: self.watched_since,
             pods_absent: self.sources.get(&SourceName::Pods).is_some_and(absent),
         };
         let mut assessments = BTreeMap::new();

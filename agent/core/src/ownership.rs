@@ -488,28 +488,26 @@ impl Ownership {
             .flat_map(|(target, tenures)| tenures.iter().map(|(address, tenure)| (*target, *address, tenure)))
     }
 
-    /// Takes a tenure back from the state of an earlier run. Its clock goes on with the next answer: how the target did
-    /// while nobody looked is not known.
-    pub(crate) fn restore(&mut self, target: TargetKey, address: SocketAddr, mut tenure: Tenure) {
-        tenure.successor.last = None;
-        if self.count < MAX_TENURES {
-            self.insert(target, address, tenure);
-        } else {
-            self.dropped = self.dropped.saturating_add(1);
+    /// As another one stood when nothing of it was left to tell: who held which address, who exists, and who did once.
+    pub(crate) fn resume(
+        tenures: impl IntoIterator<Item = (TargetKey, SocketAddr, Tenure)>,
+        listed: BTreeSet<TargetKey>,
+        gone: BTreeSet<TargetKey>,
+    ) -> Self {
+        let mut this = Self { listed, gone, ..Self::default() };
+        for (target, address, tenure) in tenures {
+            if this.count < MAX_TENURES {
+                this.insert(target, address, tenure);
+            } else {
+                this.dropped = this.dropped.saturating_add(1);
+            }
         }
+        this
     }
 
-    /// Forgets all tenures and holds these instead, clocks and all.
-    pub(crate) fn replace(&mut self, tenures: impl IntoIterator<Item = (TargetKey, SocketAddr, Tenure)>) {
-        let Self { tenures: old, at, contested, count, listed: _, gone: _, changes, dropped: _ } = self;
-        old.clear();
-        at.clear();
-        contested.clear();
-        *count = 0;
-        changes.clear();
-        for (target, address, tenure) in tenures.into_iter().take(MAX_TENURES) {
-            self.insert(target, address, tenure);
-        }
+    /// Targets that existed once in this run and held an address when they left.
+    pub(crate) fn gone(&self) -> &BTreeSet<TargetKey> {
+        &self.gone
     }
 
     /// A target goes by another key from now on.

@@ -5,6 +5,7 @@ use crate::{
     event::{Event, EventKind},
     findings::plural,
     id::{HostPort, TargetKey},
+    memory::{PdMemory, PeerMemory},
     naming::Named,
     ping::{NameFailure, PdReport},
     policy::{ClusterSettings, VerdictPolicy},
@@ -18,10 +19,12 @@ use crate::{
 const TOLD: usize = 3;
 
 /// Consecutive reports that show the same, and since when.
-#[derive(Clone, Copy, Debug, Default)]
-struct Streak {
-    count: u32,
-    since: Option<MonoTime>,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streak {
+    /// How many.
+    pub count: u32,
+    /// Since when.
+    pub since: Option<MonoTime>,
 }
 
 impl Streak {
@@ -122,6 +125,44 @@ impl Pd {
         self.refused.set(refused, report.ended);
         self.leaderless.set(!listed && serving && !refused, report.ended);
         changes
+    }
+
+    pub(crate) fn memory(&self) -> PdMemory {
+        let peers = self.peers.iter().zip(&self.names).zip(&self.unresolved);
+        let peer = |((peer, [v4, v6]), unresolved): ((&PeerView, &Answers), &bool)| PeerMemory {
+            reachable: peer.reachable,
+            last_error: peer.last_error.clone(),
+            unresolved: *unresolved,
+            v4: *v4,
+            v6: *v6,
+        };
+        PdMemory {
+            checked: self.checked,
+            reachable: self.reachable,
+            has_leader: self.has_leader,
+            peers: peers.map(peer).collect(),
+            empty: self.empty,
+            silent: self.silent,
+            down: self.down,
+            leaderless: self.leaderless,
+            refused: self.refused,
+        }
+    }
+
+    /// Takes back what is known of the same peers.
+    pub(crate) fn resume(&mut self, memory: PdMemory, policy: &VerdictPolicy) {
+        let PdMemory { checked, reachable, has_leader, peers, empty, silent, down, leaderless, refused } = memory;
+        (self.checked, self.reachable, self.has_leader) = (checked, reachable, has_leader);
+        (self.empty, self.silent, self.down) = (empty, silent, down);
+        (self.leaderless, self.refused) = (leaderless, refused);
+        self.threshold = policy.failure_threshold;
+        let own = self.peers.iter_mut().zip(&mut self.names).zip(&mut self.unresolved);
+        for (PeerMemory { reachable, last_error, unresolved, v4, v6 }, ((peer, names), known)) in
+            peers.into_iter().zip(own)
+        {
+            (peer.reachable, peer.last_error) = (reachable, last_error);
+            (*names, *known) = ([v4, v6], unresolved);
+        }
     }
 
     /// Files what DNS said about a peer's name, for one address family.

@@ -4,19 +4,19 @@ use crate::{ping::Ping, time::MonoTime};
 use std::{collections::BTreeMap, net::SocketAddr};
 
 /// Addresses whose pings are remembered, per cluster.
-const MAX_ADDRESSES: usize = 2048;
+pub(crate) const MAX_ADDRESSES: usize = 2048;
 
 /// Pings to one address and port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AddressPings {
+pub struct AddressPings {
     /// End of the first fresh ping of the present unbroken run of answers; `None` while it is broken.
-    pub(crate) run_since: Option<MonoTime>,
+    pub run_since: Option<MonoTime>,
     /// Begin of the latest fresh ping that was answered.
-    pub(crate) fresh_started: Option<MonoTime>,
+    pub fresh_started: Option<MonoTime>,
     /// End of the last ping of any kind.
-    pub(crate) last: Option<MonoTime>,
+    pub last: Option<MonoTime>,
     /// The last time that a contrast was asked for.
-    pub(crate) asked: Option<MonoTime>,
+    pub asked: Option<MonoTime>,
 }
 
 /// Files a ping under its address.

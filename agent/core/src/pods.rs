@@ -29,6 +29,7 @@ use std::{
 
 mod findings;
 mod publish;
+mod remember;
 mod rules;
 
 /// Containers of one pod that are kept, listed and foreign together.
@@ -81,6 +82,8 @@ pub(crate) struct World<'a> {
     pub(crate) sampled: Option<MonoTime>,
     /// The kernel's counters are exact: no attempt was missed within the window.
     pub(crate) exact: bool,
+    /// Since when this run has watched, if it took over what an earlier one knew.
+    pub(crate) watched_since: Option<MonoTime>,
     /// The pod source said that it is absent.
     pub(crate) pods_absent: bool,
 }
@@ -161,12 +164,15 @@ impl Pod {
         window: Duration,
     ) {
         let listed: BTreeSet<_> = record.containers().into_iter().collect();
-        let before = self.containers.len();
+        let own = |containers: &BTreeMap<ContainerKey, Container>| {
+            containers.values().filter(|container| !container.foreign).count()
+        };
+        let before = own(&self.containers);
         self.containers.retain(|key, container| {
             listed.contains(key)
                 || (container.foreign && container.last_evidence.is_some_and(|last| at.since(last) <= window))
         });
-        if self.containers.len() < before && self.restored && !self.verdict_rests_on_the_node() {
+        if own(&self.containers) < before && self.restored && !self.verdict_rests_on_the_node() {
             // A container that restarted starts clean.
             self.restored = false;
         }
@@ -313,13 +319,13 @@ impl Pod {
             self.verdict.message = self.message(reason, cluster);
         }
         self.verdict.carried = carried;
-        self.verdict.ready = match self.verdict.status {
-            Status::Ready => true,
-            Status::NotReady => false,
-            Status::Unknown => policy.ready_when_unknown() || self.in_maintenance(),
-        };
+        self.settle_ready(policy);
         self.evidence_at = assessment.evidence_at;
         if self.restored || self.reach.as_ref().is_some_and(|latch| latch.carried) {
+            let carried: BTreeSet<_> = self.carried.iter().map(key).collect();
+            for finding in assessment.findings.iter_mut().filter(|finding| carried.contains(&key(finding))) {
+                finding.carried = true;
+            }
             let known: BTreeSet<_> = assessment.findings.iter().map(key).collect();
             let missing = self.carried.iter().filter(|finding| !known.contains(&key(finding)));
             assessment.findings.extend(missing.cloned().collect::<Vec<_>>());
@@ -331,6 +337,15 @@ impl Pod {
         }
         self.findings = assessment.findings;
         self.guard = guard;
+    }
+
+    /// What the verdict's status means.
+    fn settle_ready(&mut self, policy: &VerdictPolicy) {
+        self.verdict.ready = match self.verdict.status {
+            Status::Ready => true,
+            Status::NotReady => false,
+            Status::Unknown => policy.ready_when_unknown() || self.in_maintenance(),
+        };
     }
 
     /// Why the guard keeps the pod in.

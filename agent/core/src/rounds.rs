@@ -15,7 +15,7 @@ pub const MIN_SPACING: Duration = Duration::from_millis(150);
 
 /// What the rounds so far say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum RoundState {
+pub enum RoundState {
     /// Neither enough answers nor enough failures yet.
     #[default]
     NoneYet,
@@ -31,18 +31,25 @@ pub(crate) enum RoundState {
 }
 
 /// Streaks of rounds.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Rounds {
-    pub(crate) state: RoundState,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rounds {
+    /// What they say.
+    pub state: RoundState,
     /// When the first failing round of the present streak ended: what a Store sent while that round was under way may be
     /// its last word.
-    pub(crate) first_failed: Option<MonoTime>,
-    failed: u32,
-    answered: u32,
-    last_failed: Option<MonoTime>,
-    last_answered: Option<MonoTime>,
-    sweep_answered: bool,
-    counted: Option<u64>,
+    pub first_failed: Option<MonoTime>,
+    /// Failed ones in a row that counted...
+    pub failed: u32,
+    /// ... and answered ones.
+    pub answered: u32,
+    /// When the last one that counted as failed began...
+    pub last_failed: Option<MonoTime>,
+    /// ... and the last one that counted as answered.
+    pub last_answered: Option<MonoTime>,
+    /// A Store has answered in the present sweep.
+    pub sweep_answered: bool,
+    /// The number of the last round that had an answer.
+    pub counted: Option<u64>,
 }
 
 impl Rounds {
@@ -91,10 +98,5 @@ impl Rounds {
             self.state = RoundState::Failing { began: round.started, ended: round.ended };
         }
         true
-    }
-
-    /// Failed rounds in a row that counted.
-    pub(crate) fn failed(&self) -> u32 {
-        self.failed
     }
 }

@@ -6,6 +6,7 @@
 use crate::{
     classify,
     connection::{ConnectionChange, ConnectionEvent, ConnectionOutcome, SocketId, SocketSample, TcpState},
+    memory::SocketMemory,
     time::MonoTime,
 };
 use std::{
@@ -32,11 +33,11 @@ enum Key {
 
 /// When payload last arrived: known exactly, or only between two samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Received {
+pub struct Received {
     /// It was not before this: certain enough to excuse.
-    pub(crate) earliest: Option<MonoTime>,
+    pub earliest: Option<MonoTime>,
     /// It was not after this: late enough to accuse nobody.
-    pub(crate) latest: Option<MonoTime>,
+    pub latest: Option<MonoTime>,
 }
 
 impl Received {
@@ -399,6 +400,77 @@ impl Sockets {
             }
             self.end(key, at);
         }
+    }
+}
+
+/// Restart and recordings. What ended lately is only shown, and what the next sample tells anew is left to it.
+impl Sockets {
+    pub(crate) fn memory(&self) -> Vec<SocketMemory> {
+        let one = |(key, socket): (&Key, &Socket)| SocketMemory {
+            id: match key {
+                Key::Id(id) => *id,
+                Key::Tuple(..) => SocketId::default(),
+            },
+            local: socket.local,
+            remote: socket.remote,
+            state: socket.state,
+            pid: socket.pid,
+            begun: socket.begun,
+            established: socket.established,
+            first_seen: socket.first_seen,
+            last_seen: socket.last_seen,
+            bytes_received: socket.bytes_received,
+            received: socket.received,
+            unanswered: socket.unanswered,
+            retransmits: socket.retransmits,
+            last_used: socket.last_used,
+            stuck_since: socket.stuck_since,
+            stuck_counted: socket.stuck_counted,
+        };
+        self.live.iter().map(one).collect()
+    }
+
+    pub(crate) fn resume(memory: Vec<SocketMemory>) -> Self {
+        let one = |memory: SocketMemory| {
+            let SocketMemory {
+                id,
+                local,
+                remote,
+                state,
+                pid,
+                begun,
+                established,
+                first_seen,
+                last_seen,
+                bytes_received,
+                received,
+                unanswered,
+                retransmits,
+                last_used,
+                stuck_since,
+                stuck_counted,
+            } = memory;
+            let key = if id == SocketId::default() { Key::Tuple(local, remote) } else { Key::Id(id) };
+            let socket = Socket {
+                pid,
+                begun,
+                established,
+                last_seen,
+                bytes_received,
+                received,
+                unanswered,
+                retransmits,
+                sampled: last_used.is_some(),
+                last_used,
+                stuck_since,
+                stuck_counted,
+                outcome: (state != TcpState::SynSent).then_some(ConnectionOutcome::Established),
+                ..Socket::new(local, remote, state, first_seen)
+            };
+            (key, socket)
+        };
+        let live = memory.into_iter().take(MAX_SOCKETS).map(one).collect();
+        Self { live, ..Self::default() }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
     id::{Role, TargetKey},
     naming::Named,
     ownership::{Owner, Ownership, Tenure},
+    pods::World,
     policy::VerdictPolicy,
     remedy::Client,
     time::{MonoTime, short},
@@ -160,15 +161,9 @@ impl StaleFact {
     }
 }
 
-/// Brings one container's entries up to `now` and tells what they say. `sampled` is when the latest inventory sample was
-/// taken.
-pub(crate) fn evaluate(
-    container: &mut Container,
-    ownership: &Ownership,
-    policy: &VerdictPolicy,
-    now: MonoTime,
-    sampled: Option<MonoTime>,
-) -> Vec<StaleFact> {
+/// Brings one container's entries up to the present and tells what they say.
+pub(crate) fn evaluate(container: &mut Container, ownership: &Ownership, world: &World<'_>) -> Vec<StaleFact> {
+    let World { now, policy, sampled, watched_since, .. } = *world;
     let mut candidates: Vec<(TargetKey, SocketAddr)> = container.stale.keys().copied().collect();
     for address in container.remotes.keys() {
         candidates.extend(ownership.former_at(*address).map(|target| (target, *address)));
@@ -180,7 +175,7 @@ pub(crate) fn evaluate(
         let before = container.stale.remove(&(target, address));
         let Some(tenure) = ownership.tenure(target, address).filter(|_| ownership.exists(target)) else { continue };
         let Some(ended) = tenure.ended else { continue };
-        let case = Case { container, ownership, policy, now, sampled, target, address, tenure, ended };
+        let case = Case { container, ownership, policy, now, sampled, watched_since, target, address, tenure, ended };
         if let Some((entry, held)) = case.evaluate(before) {
             facts.push(StaleFact {
                 target,
@@ -206,6 +201,7 @@ struct Case<'a> {
     policy: &'a VerdictPolicy,
     now: MonoTime,
     sampled: Option<MonoTime>,
+    watched_since: Option<MonoTime>,
     target: TargetKey,
     address: SocketAddr,
     tenure: &'a Tenure,
@@ -321,7 +317,8 @@ impl Case<'_> {
             entry.answers = entry.answers.saturating_add(*added);
             entry.last_answer = entry.last_answer.max(Some(*at));
         }
-        if held.data {
+        // Until the first sample of this run, what is held is what an earlier one saw.
+        if held.data && self.sampled.is_some() {
             entry.last_held = self.sampled.max(entry.last_held);
             entry.carried = false;
         }
@@ -338,8 +335,10 @@ impl Case<'_> {
             entry.confirmed = Some(now);
         }
         entry.mode = if entry.last_dial.is_some() { StaleMode::Dialing } else { StaleMode::Holding };
-        let quiet = entry.last_dial.is_none_or(|at| now.since(at) >= policy.window);
-        let last = entry.last_dial.max(entry.last_held).unwrap_or(entry.since);
+        // A window without a dial is one that this run watched, and what proves healing was seen by it.
+        let watched = |at: MonoTime| self.watched_since.map_or(at, |since| at.max(since));
+        let quiet = entry.last_dial.is_none_or(|at| now.since(watched(at)) >= policy.window);
+        let last = watched(entry.last_dial.max(entry.last_held).unwrap_or(entry.since));
         let proven = healed.is_some_and(|healed| healed > last);
         let over = match entry.suspected {
             Some(_) => proven && quiet && held.sockets == 0,

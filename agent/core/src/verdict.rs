@@ -28,7 +28,7 @@ impl Status {
 
 /// Why (stable names).
 #[expect(missing_docs, reason = "defined by their names in the public contract")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     StoreAnswering,
     PassiveOnly,
@@ -37,6 +37,7 @@ pub enum Reason {
     StoreListUnknown,
     PodCannotReachStores,
     StaleTransport,
+    #[default]
     NoEvidenceYet,
     EvidenceExpired,
     PodSourceAbsent,

@@ -69,7 +69,7 @@ pub async fn run(config: Config, surface: Handle) -> Result<ExitCode> {
     let (recorder, _lock) = restore(&mut tasks, &config, &mut judge)?;
     let (publisher, publication) =
         publish::channel(Arc::new(judge.snapshot(clock::now())), config.verdict.on_unknown, draining.clone());
-    let (tap, recordings) = recording::channel(config.verdict.window);
+    let (tap, recordings) = recording::channel();
     let publication = publication.with_recordings(recordings);
     let (observations, receiver) = observe::channel();
     let (sender, clusters, kernel) = requests::channel(config.clusters.len());

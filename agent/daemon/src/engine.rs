@@ -12,7 +12,6 @@ use storewatch_core::{
     event::{Event, EventKind},
     judge::Judge,
     observation::Observation,
-    request::Request,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -72,9 +71,7 @@ pub async fn run(mut judge: Judge, mut wiring: Wiring, stop: CancellationToken) 
         }
         advance.events.iter().for_each(log);
         wiring.tap.judged(now, advance.snapshot.as_ref());
-        if wiring.tap.admit(&judge, now) {
-            wiring.requests.route(Request::Inventory);
-        }
+        wiring.tap.admit(&judge, now);
         // In this order, so that whoever hears of an event finds it in the snapshot.
         if let Some(snapshot) = advance.snapshot {
             wiring.publisher.publish(Arc::new(snapshot));

@@ -10,8 +10,8 @@
 //!
 //! | Line | Holds |
 //! |---|---|
-//! | first | `{"format":"storewatch-recording","version":1,"agent":..,"node":..,"at":..,"date":..,"anonymized":..}`: which agent wrote it, and both clocks at its begin |
-//! | second | `{"start":{"settings":..,"memory":..,"words":[..],"recent":[..]}}`: the judge's settings and memory at the begin, the last word of each source, and the judgements of the last `verdict.window` |
+//! | first | `{"format":"storewatch-recording","version":2,"agent":..,"node":..,"at":..,"date":..,"anonymized":..}`: which agent wrote it, and both clocks at its begin |
+//! | second | `{"start":{"settings":..,"memory":..}}`: the judge's settings, and all that decides at the begin |
 //! | then | `{"judged":{"at":..,"observed":[..],"told":[..]}}`: what was observed since the line before, the instant of the judgement that followed, and which verdicts and findings changed by it |
 //! | anywhere | `{"lost":{"at":..,"observations":..,"judgements":..}}`: so many are missing here, because whoever recorded was slower than the agent |
 //! | last | `{"end":{"why":..}}`: the file is whole |
@@ -36,11 +36,10 @@ pub use replay::{Difference, Missing, Replayed, replay};
 pub use tap::{Busy, MAX_RECORDERS, Recording, Recordings, Tap, channel};
 pub use told::{Mark, News, Standing, Subject, Timeline, Told};
 
-use std::sync::Arc;
 use storewatch_core::{memory::Memory, observation::Observation, policy::Settings, time::MonoTime};
 
 /// The shape of the lines.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// One judgement: what was observed since the last one, in order, and the instant at which the rules were applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,12 +55,8 @@ pub struct Judgement {
 pub struct Start {
     /// What the judge is configured with.
     pub settings: Settings,
-    /// What of the judge's knowledge outlives short memories.
+    /// All that decides, so that what follows depends on nothing else.
     pub memory: Memory,
-    /// The last word of each source that may be older than `recent`, oldest first.
-    pub words: Vec<Observation>,
-    /// The judgements that led here, oldest first: as far back as short memories reach, unless that is too much to keep.
-    pub recent: Vec<Arc<Judgement>>,
 }
 
 /// What is missing at one place of a recording.

@@ -7,12 +7,12 @@
 
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
-use storewatch_core::{id, memory, ownership, pod, pods, stale, time::MonoTime, topology, verdict};
+use storewatch_core::{id, pod, time::MonoTime, topology, verdict};
 
 /// A value of the core that has a shape in the file.
 pub(crate) trait Stored {
@@ -39,7 +39,7 @@ macro_rules! plain {
     )*};
 }
 
-plain!(bool, u8, u16, u32, u64, i32, i64, String, Arc<str>, IpAddr, SocketAddr, Duration);
+plain!((), bool, u8, u16, u32, u64, i32, i64, String, Arc<str>, IpAddr, SocketAddr, Duration);
 
 impl<T: Stored> Stored for Option<T> {
     type Shape = Option<T::Shape>;
@@ -52,6 +52,16 @@ impl<T: Stored> Stored for Option<T> {
 }
 
 impl<T: Stored> Stored for Vec<T> {
+    type Shape = Vec<T::Shape>;
+    fn put(&self) -> Self::Shape {
+        self.iter().map(T::put).collect()
+    }
+    fn take(shape: Self::Shape) -> Self {
+        shape.into_iter().map(T::take).collect()
+    }
+}
+
+impl<T: Stored> Stored for VecDeque<T> {
     type Shape = Vec<T::Shape>;
     fn put(&self) -> Self::Shape {
         self.iter().map(T::put).collect()
@@ -125,6 +135,26 @@ macro_rules! record {
             }
             fn take(shape: $mirror) -> Self {
                 let $mirror { $($field),* } = shape;
+                Self { $($field: <$kind as Stored>::take($field)),* }
+            }
+        }
+    )*};
+}
+
+/// A struct that stands as the row of its fields' values, because there are thousands of it.
+macro_rules! row {
+    ($($mirror:ident of $core:path { $($field:ident: $kind:ty),* $(,)? })*) => {$(
+        #[derive(Debug, Serialize, Deserialize)]
+        pub(crate) struct $mirror($(<$kind as Stored>::Shape,)*);
+
+        impl Stored for $core {
+            type Shape = $mirror;
+            fn put(&self) -> $mirror {
+                let Self { $($field),* } = self;
+                $mirror($($field.put()),*)
+            }
+            fn take(shape: $mirror) -> Self {
+                let $mirror($($field),*) = shape;
                 Self { $($field: <$kind as Stored>::take($field)),* }
             }
         }
@@ -231,6 +261,7 @@ macro_rules! variants {
     )*};
 }
 
+pub(crate) mod memory;
 pub(crate) mod observation;
 pub(crate) mod recording;
 pub(crate) mod settings;
@@ -265,7 +296,6 @@ names! {
     }
     ModeName of verdict::StaleMode { Dialing, Holding }
     SeverityName of verdict::Severity { Info, Warning, Critical }
-    SourceName of ownership::ClaimSource { Config, Pd, Dns, Endpoints, Identity }
 }
 
 choice! {
@@ -342,11 +372,6 @@ impl Stored for pod::Manager {
 }
 
 record! {
-    Memory of memory::Memory {
-        taken_at: MonoTime,
-        clusters: Vec<memory::ClusterMemory>,
-        pods: Vec<memory::PodMemory>,
-    }
     Finding of verdict::Finding {
         code: verdict::FindingCode,
         mode: Option<verdict::StaleMode>,
@@ -376,40 +401,8 @@ record! {
         confirmed_at: Option<MonoTime>,
     }
     Remedy of verdict::Remedy { now: String, prevent: String }
-    Verdict of memory::VerdictMemory { reason: verdict::Reason, message: String, since: MonoTime }
-    Cluster of memory::ClusterMemory {
-        name: Arc<str>,
-        pd_peers: Vec<id::HostPort>,
-        stores: Vec<id::HostPort>,
-        list: Vec<topology::ListedStore>,
-        ever_answered: bool,
-        verdict: memory::VerdictMemory,
-        tenures: Vec<memory::TenureMemory>,
-    }
     HostPort of id::HostPort { host: Arc<str>, port: u16 }
     ListedStore of topology::ListedStore { id: u64, address: id::HostPort, state: topology::ReportedState }
-    OwnedAddress of memory::TenureMemory { target: id::TargetKey, address: SocketAddr, tenure: ownership::Tenure }
-    Tenure of ownership::Tenure {
-        from: MonoTime,
-        ended: Option<MonoTime>,
-        claims: BTreeMap<ownership::ClaimSource, ownership::Claim>,
-        identity: Option<(Arc<str>, MonoTime)>,
-        successor: ownership::SuccessorClock,
-    }
-    Claim of ownership::Claim { last: MonoTime, absent_since: Option<MonoTime>, absent_last: Option<MonoTime> }
-    SuccessorClock of ownership::SuccessorClock {
-        answered: Duration,
-        first: Option<MonoTime>,
-        last: Option<MonoTime>,
-    }
-    Pod of memory::PodMemory {
-        cluster: Arc<str>,
-        record: pod::PodRecord,
-        verdict: memory::VerdictMemory,
-        reach: Option<pods::ReachLatch>,
-        containers: Vec<memory::ContainerMemory>,
-        findings: Vec<verdict::Finding>,
-    }
     PodRecord of pod::PodRecord {
         cluster: id::ClusterId,
         pod: id::PodRef,
@@ -434,29 +427,4 @@ record! {
     GateCondition of pod::GateCondition { open: bool, reason: Arc<str>, message: Arc<str> }
     PodRef of id::PodRef { namespace: Arc<str>, name: Arc<str> }
     Workload of pod::Workload { kind: Arc<str>, name: Arc<str> }
-    ReachLatch of pods::ReachLatch {
-        since: MonoTime,
-        containers: BTreeSet<id::ContainerKey>,
-        last_activity: MonoTime,
-        carried: bool,
-    }
-    Container of memory::ContainerMemory {
-        key: id::ContainerKey,
-        first_seen: MonoTime,
-        stale: Vec<(id::TargetKey, SocketAddr, stale::StaleEntry)>,
-        baselines: Vec<(id::TargetKey, SocketAddr, Duration)>,
-        dialers: Vec<(u32, MonoTime, Vec<SocketAddr>)>,
-    }
-    StaleEntry of stale::StaleEntry {
-        since: MonoTime,
-        mode: verdict::StaleMode,
-        last_dial: Option<MonoTime>,
-        dials: u64,
-        answers: u64,
-        last_answer: Option<MonoTime>,
-        last_held: Option<MonoTime>,
-        suspected: Option<MonoTime>,
-        confirmed: Option<MonoTime>,
-        carried: bool,
-    }
 }

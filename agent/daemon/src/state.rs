@@ -119,7 +119,10 @@ impl StateFile {
         Ok(age::revive(kept, &self.boot, clock))
     }
 
-    fn store(&self, memory: &Memory) -> io::Result<()> {
-        disk::replace(&self.path, &format::encode(memory, &self.node, &self.boot, &ClockPair::read())?)
+    /// Puts it on the disk; whether it fitted whole.
+    fn store(&self, memory: &Memory) -> io::Result<bool> {
+        let (bytes, whole) = format::encode(memory, &self.node, &self.boot, &ClockPair::read())?;
+        disk::replace(&self.path, &bytes)?;
+        Ok(whole)
     }
 }

@@ -27,12 +27,15 @@ pub(crate) struct Words {
     pub(crate) remarks: Vec<String>,
 }
 
+/// Which pods a remark is about.
+type Test = fn(Wired) -> bool;
+
 /// About these pods, each with its name.
 pub(crate) fn words(pods: &[(String, Wired)]) -> Words {
     if pods.is_empty() {
         return Words::default();
     }
-    let count = |test: fn(Wired) -> bool| pods.iter().filter(|(_, wired)| test(*wired)).count();
+    let count = |test: Test| pods.iter().filter(|(_, wired)| test(*wired)).count();
     let sum = format!(
         "{} of {} pods: {} by the readiness gate, {} by a probe",
         count(|wired| wired.gate || wired.probe),
@@ -40,7 +43,7 @@ pub(crate) fn words(pods: &[(String, Wired)]) -> Words {
         count(|wired| wired.gate),
         count(|wired| wired.probe)
     );
-    let rows: [(fn(Wired) -> bool, &str, &str); 4] = [
+    let rows: [(Test, &str, &str); 4] = [
         (
             |wired| !wired.gate && !wired.probe,
             "nothing acts on the verdict of ",
@@ -58,7 +61,7 @@ pub(crate) fn words(pods: &[(String, Wired)]) -> Words {
         ),
         (|wired| wired.maintenance, "out of judgement by annotation storewatch.io/maintenance: ", ""),
     ];
-    let remark = |(test, front, back): (fn(Wired) -> bool, &str, &str)| {
+    let remark = |(test, front, back): (Test, &str, &str)| {
         let names = pods.iter().filter(|(_, wired)| test(*wired)).map(|(name, _)| name.clone());
         let names: Vec<_> = names.collect();
         (!names.is_empty()).then(|| format!("{front}{}{back}", some(names)))

@@ -10,7 +10,10 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use storewatch::config;
+use storewatch::{
+    config,
+    recording::{Start, format::encode_start},
+};
 use storewatch_core::{
     connection::{
         AttemptCount, ConnectionChange, ConnectionEvent, Counted, InventorySample, KernelEvidence, SocketId,
@@ -41,7 +44,7 @@ const ROUND: u32 = 20;
 const EVENTS: u64 = if cfg!(debug_assertions) { 200_000 } else { 10_000_000 };
 const FIRST_LOOK: u64 = EVENTS / 10;
 
-/// Prints `tick_p99_us tick_max_us filing_max_us rss_kib rss_first_kib rss_last_kib`.
+/// Prints `tick_p99_us tick_max_us filing_max_us rss_kib rss_first_kib rss_last_kib memory_us memory_bytes`.
 pub(crate) fn run() -> Result<()> {
     let mut node = Node::new()?;
     let mut ticks = Vec::new();
@@ -79,7 +82,14 @@ pub(crate) fn run() -> Result<()> {
     let p99 = ticks.get(ticks.len() * 99 / 100).context("no tick")?.as_micros();
     let most = ticks.last().context("no tick")?.as_micros();
     let filing = filing.as_micros();
-    Ok(writeln!(io::stdout(), "{p99} {most} {filing} {resident} {first} {}", memory(id, "VmRSS")?)?)
+    let last = memory(id, "VmRSS")?;
+    // What the state file holds, and a recording begins with.
+    let begun = Instant::now();
+    let kept = node.judge.memory(node.now);
+    let taken = begun.elapsed().as_micros();
+    let start = Start { settings: node.judge.settings().clone(), memory: kept };
+    let bytes = encode_start(start).len();
+    Ok(writeln!(io::stdout(), "{p99} {most} {filing} {resident} {first} {last} {taken} {bytes}")?)
 }
 
 pub(crate) fn measure(table: &mut Table) -> Result<()> {
@@ -88,7 +98,9 @@ pub(crate) fn measure(table: &mut Table) -> Result<()> {
     ensure!(output.status.success(), "the judge's process: {}", output.status);
     let text = String::from_utf8(output.stdout)?;
     let numbers = text.split_whitespace().map(str::parse).collect::<std::result::Result<Vec<f64>, _>>()?;
-    let [p99, most, filing, resident, first, last] = numbers.as_slice() else { anyhow::bail!("it said {text:?}") };
+    let [p99, most, filing, resident, first, last, taken, bytes] = numbers.as_slice() else {
+        anyhow::bail!("it said {text:?}")
+    };
     let node = format!("{PODS} pods, {TARGETS} targets, {SOCKETS} sockets");
     table.judged(
         &format!("judge: one tick, {node}"),
@@ -97,6 +109,10 @@ pub(crate) fn measure(table: &mut Table) -> Result<()> {
         *p99 <= 5000.0,
     );
     table.figure("  filing one inventory of them", format!("max {:.2} ms", filing / 1e3));
+    table.figure(
+        "  taking its memory, for the state file",
+        format!("{:.2} ms, {:.1} MiB written", taken / 1e3, bytes / f64::from(1 << 20)),
+    );
     table.judged(
         &format!("judge: RSS, {node}"),
         format!("{:.1} MiB", resident / 1024.0),

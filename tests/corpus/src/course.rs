@@ -27,6 +27,8 @@ pub struct Course {
     pub findings: BTreeMap<String, Vec<(Mark, Span)>>,
     /// When a verdict was marked as carried over a restart.
     pub carried: BTreeMap<String, Vec<Span>>,
+    /// What was said in words: of whom, when, and the sentences.
+    pub words: Vec<(String, f64, Vec<String>)>,
     /// At the end, of each pod and target: what was counted.
     pub counts: BTreeMap<(String, String), BTreeMap<String, u64>>,
 }
@@ -115,6 +117,10 @@ impl Course {
         }
         lines.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         let mut text: String = lines.iter().map(|(at, line)| format!("{at:8.3} {line}\n")).collect();
+        for (who, at, words) in &self.words {
+            text.push_str(&format!("{at:8.3} {who} says\n"));
+            text.extend(words.iter().map(|line| format!("         > {line}\n")));
+        }
         for ((pod, target), counts) in &self.counts {
             let counts: Vec<_> = counts.iter().map(|(what, count)| format!("{what}={count}")).collect();
             text.push_str(&format!("     end {pod} = {target} {}\n", counts.join(" ")));

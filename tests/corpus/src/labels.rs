@@ -9,6 +9,7 @@
 //! | `SUBJECT ~ CODE [MODE] [TARGET] [SEVERITY]` | this finding may be there; it is not what the situation is about |
 //! | `SUBJECT never CODE` | it is not there; said for the reader, since what is not named must not be there anyway |
 //! | `SUBJECT carried A..B` | between A and B, and at no other time, the verdict may be marked as carried, and it is |
+//! | `SUBJECT says A`, then lines `> TEXT` | at the instant A, where what happens says `words SUBJECT`, these are the sentences: the verdict and its remedy, then each finding with message, evidence and remedy |
 //! | `SUBJECT = TARGET OUTCOME=N ..` | at the end so many attempts ended so, `ended:OUTCOME` so many connections, `rst:received` and `rst:sent` RSTs; all others 0 (`retransmits` only if named) |
 //!
 //! `SUBJECT` is `node` or a pod's name, in `~` and `never` also `*` for all. Before its first verdict a subject may be
@@ -19,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use storewatch::recording::Mark;
 use storewatch_core::verdict::{FindingCode, Reason, Status};
 
-const REASONS: [Reason; 10] = [
+const REASONS: [Reason; 11] = [
     Reason::StoreAnswering,
     Reason::PassiveOnly,
     Reason::NoStoreAnswers,
@@ -30,6 +31,7 @@ const REASONS: [Reason; 10] = [
     Reason::NoEvidenceYet,
     Reason::EvidenceExpired,
     Reason::PodSourceAbsent,
+    Reason::Maintenance,
 ];
 
 /// Every finding of the contract.
@@ -117,6 +119,8 @@ struct Of {
 pub struct Labels {
     of: BTreeMap<String, Of>,
     counts: BTreeMap<(String, String), BTreeMap<String, u64>>,
+    /// Of whom, when, and the sentences.
+    words: Vec<(String, f64, Vec<String>)>,
 }
 
 /// One thing that is not right.
@@ -134,6 +138,8 @@ pub enum Fault {
     Forbidden(String),
     /// A wrong count.
     Count,
+    /// Other words.
+    Words,
     /// Carried, or not, where it must be otherwise.
     Carried,
 }
@@ -158,6 +164,11 @@ impl Labels {
         let mut labels = Self::default();
         for (line, content) in (line..).zip(text.lines()) {
             let place = format!("{name}:{line}");
+            if let Some(text) = content.strip_prefix("> ") {
+                let (_, _, text_of) = labels.words.last_mut().unwrap_or_else(|| panic!("{place}: whose words?"));
+                text_of.push(text.to_owned());
+                continue;
+            }
             let content = content.split('#').next().unwrap_or_default();
             let words: Vec<&str> = content.split_whitespace().collect();
             if words.is_empty() {
@@ -178,6 +189,11 @@ impl Labels {
             };
             let counts: Option<_> = counts.iter().map(pair).collect();
             self.counts.insert(((*subject).into(), (*target).into()), counts.ok_or("no OUTCOME=N")?);
+            return Ok(());
+        }
+        if *what == "says" {
+            let at = rest.first().and_then(|at| at.parse().ok()).ok_or("no instant")?;
+            self.words.push(((*subject).into(), at, Vec::new()));
             return Ok(());
         }
         let of = self.of.entry((*subject).into()).or_default();
@@ -230,6 +246,7 @@ impl Labels {
             of.findings(subject, everybody, course, &mut judged);
             of.carried(subject, course, &mut judged);
         }
+        judged.faults.extend(self.said(course).into_iter().map(|what| (Fault::Words, what)));
         for ((pod, target), wanted) in &self.counts {
             let none = BTreeMap::new();
             let got = course.counts.get(&(pod.clone(), target.clone())).unwrap_or(&none);
@@ -241,6 +258,31 @@ impl Labels {
             }
         }
         judged
+    }
+}
+
+impl Labels {
+    /// Where the words are others.
+    fn said(&self, course: &Course) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let same = |(who, at, _): &&(String, f64, Vec<String>), other: &(String, f64, Vec<String>)| {
+            *who == other.0 && (at - other.1).abs() < 1e-6
+        };
+        for label in &self.words {
+            let Some((_, _, said)) = course.words.iter().find(|said| same(said, label)) else {
+                wrong.push(format!("{} is not asked for words at {}", label.0, label.1));
+                continue;
+            };
+            let missing = label.2.iter().filter(|line| !said.contains(line)).map(|line| format!("\n      - {line}"));
+            let extra = said.iter().filter(|line| !label.2.contains(line)).map(|line| format!("\n      + {line}"));
+            if said != &label.2 {
+                let lines: String = missing.chain(extra).collect();
+                wrong.push(format!("{} has other words at {}:{lines}", label.0, label.1));
+            }
+        }
+        let unlabelled = course.words.iter().filter(|said| !self.words.iter().any(|label| same(said, label)));
+        wrong.extend(unlabelled.map(|(who, at, _)| format!("what {who} says at {at} is not labelled")));
+        wrong
     }
 }
 

@@ -48,6 +48,7 @@ impl Matrix {
                     "forbidden finding"
                 }
                 Fault::Count => "wrong count",
+                Fault::Words => "wrong words",
                 Fault::Carried => "wrongly carried",
             };
             *self.faults.entry(name).or_default() += 1;
@@ -90,6 +91,7 @@ impl Matrix {
             "missing finding",
             "forbidden finding",
             "wrong count",
+            "wrong words",
             "wrongly carried",
         ];
         for kind in kinds {

@@ -37,7 +37,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use storewatch::recording::{Recording, Recordings, Tap, Timeline, Told};
+use storewatch::recording::{Timeline, Told};
 use storewatch_core::{
     connection::{AttemptCount, Counted, KernelEvidence, SocketOwner, TcpState},
     id::{ClusterId, TargetId, TargetKey},
@@ -54,7 +54,9 @@ use storewatch_core::{
 mod agent;
 mod pings;
 mod pods;
+mod processes;
 mod steps;
+pub mod watch;
 mod words;
 
 pub use words::settings;
@@ -121,6 +123,7 @@ enum Event {
     Sample { repeat: bool },
     Detail(Box<Observation>),
     Client(String),
+    Look { repeat: bool },
     DialEnds { id: u64, evidence: KernelEvidence },
     Establish { id: u64 },
     Retransmit { id: u64, count: u8 },
@@ -140,6 +143,7 @@ impl Event {
             | Self::Reading
             | Self::Sample { .. }
             | Self::Detail(_)
+            | Self::Look { .. }
             | Self::Wake => true,
             Self::Step(_)
             | Self::Client(_)
@@ -188,9 +192,7 @@ pub struct Node {
     pub judge: Judge,
     /// All that the judge told as it happened.
     pub events: Vec<storewatch_core::event::Event>,
-    tap: Tap,
-    recordings: Recordings,
-    recording: Option<(Duration, Option<Recording>, Vec<u8>)>,
+    watchers: Vec<watch::Watcher>,
     queue: BTreeMap<(MonoTime, u64), Event>,
     sequence: u64,
     hosts: BTreeMap<SocketAddr, Host>,
@@ -212,6 +214,11 @@ pub struct Node {
     connections: BTreeMap<u64, Connection>,
     handles: BTreeMap<String, u64>,
     clients: BTreeMap<String, Client>,
+    processes: BTreeMap<u32, processes::Process>,
+    /// Of each container, who dials.
+    running: BTreeMap<String, u32>,
+    /// The processes that the judge wants looked after.
+    asked: Vec<u32>,
     counts: Vec<AttemptCount>,
     latest: HashMap<(String, SocketAddr, Counted), MonoTime>,
     held_details: Vec<Observation>,
@@ -244,24 +251,13 @@ impl Node {
         node
     }
 
-    /// Plays a whole script and gives a recording of it from `from` on, without its last line.
-    pub fn record(script: Script, from: Duration) -> Vec<u8> {
-        let mut node = Self::new(script);
-        node.recording = Some((from, None, Vec::new()));
-        node.go();
-        node.recording.map(|(_, _, bytes)| bytes).unwrap_or_default()
-    }
-
     fn new(script: Script) -> Self {
         let judge = Judge::new(settings(&script), START);
-        let (tap, recordings) = storewatch::recording::channel(script.setting("window", 150.0));
         Self {
             now: START,
             judge,
             events: Vec::new(),
-            tap,
-            recordings,
-            recording: None,
+            watchers: Vec::new(),
             queue: BTreeMap::new(),
             sequence: 0,
             hosts: BTreeMap::new(),
@@ -282,6 +278,9 @@ impl Node {
             connections: BTreeMap::new(),
             handles: BTreeMap::new(),
             clients: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            running: BTreeMap::new(),
+            asked: Vec::new(),
             counts: Vec::new(),
             latest: HashMap::new(),
             held_details: Vec::new(),
@@ -311,6 +310,7 @@ impl Node {
         self.schedule(START, Event::Dns);
         self.schedule(START + READING, Event::Reading);
         self.schedule(START, Event::Sample { repeat: true });
+        self.schedule(START, Event::Look { repeat: true });
         while let Some(((at, _), event)) = self.queue.pop_first() {
             self.now = self.now.max(at);
             if event.is_the_agents() && self.now < self.stopped_until {
@@ -336,7 +336,7 @@ impl Node {
 
     fn observe(&mut self, observation: Observation) {
         self.touched = true;
-        self.tap.note(&observation);
+        self.watchers.iter_mut().for_each(|watcher| watcher.note(&observation));
         self.judge.observe(observation);
     }
 
@@ -396,6 +396,12 @@ impl Node {
             }
             Event::Detail(observation) => self.observe(*observation),
             Event::Client(name) => self.client(&name),
+            Event::Look { repeat } => {
+                self.look();
+                if repeat {
+                    self.schedule(self.now + processes::LOOK, Event::Look { repeat });
+                }
+            }
             Event::DialEnds { id, evidence } => self.dial_ends(id, evidence),
             Event::Establish { id } => self.establish(id),
             Event::Retransmit { id, count } => self.retransmit(id, count),

@@ -11,7 +11,7 @@
 //! | `pd up ID=HOST[:PORT][/STATE]..` | PD answers with this list; `pd empty`, `down`, `noleader`, `refused` |
 //! | `dns NAME ADDRESS..` | the name's answer; `nx`, `silent` |
 //! | `host ADDRESS serves [NAME]` | a Store (that calls itself NAME); `refused`, `silent`, `gone` (no host), `hung`, `proxy`, `denied` |
-//! | `pods NAME[%UID]@CGROUP[+CGROUP][:WORKLOAD][,FLAG]..` | the list of pods; flags `host`, `pid=N`, `nocgroup` |
+//! | `pods NAME[%UID]@CGROUP[+CGROUP][:WORKLOAD][,FLAG]..` | the list of pods; flags `host`, `pid=N`, `nocgroup`, `maintenance` |
 //! | `client WHO HANDLE TARGET [TTL]` | a gRPC channel that resolves once, or again after TTL seconds |
 //! | `dial WHO ADDRESS HOW [HANDLE]` | one dial; `auto` lets the world decide, see [`crate::node`] for the others |
 //! | `storm WHO ADDRESS HOW N` | N dials at once, counted and not told one by one |
@@ -19,6 +19,11 @@
 //! | `flow`, `quiet`, `stick HANDLE` | data arrives from now on; or nothing; or what was written is not acknowledged |
 //! | `close HANDLE HOW` | it ends |
 //! | `exit WHO` | the process ends, and all its connections |
+//! | `process WHO PID [java] [ttl=N] [cache=N] [manager] [cut]` | a process begins and dials from now on; its command line cannot be read, or says this (`cut`: not to its end) |
+//! | `as WHO PID` | from now on this process of several dials |
+//! | `ends PID` | that process ends; its connections are nobody's |
+//! | `exits POD..` | whoever sees all nodes grants these pods their exit |
+//! | `words WHOM` | all that is said of a pod, or of the node, at this instant, as `explain` has it |
 //! | `block`, `unblock WHO [ADDRESS]` | what it sends (there) is dropped |
 //! | `blind on`, `off` | the node's own pings get no answer |
 //! | `pause on`, `off` | no ping is sent |

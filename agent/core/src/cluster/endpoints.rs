@@ -18,9 +18,9 @@ use std::{
 /// What is kept of the last report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Services {
-    addresses: BTreeSet<IpAddr>,
+    pub(super) addresses: BTreeSet<IpAddr>,
     /// The pod at each target's address; kept when it has gone, as long as the address is remembered.
-    occupants: BTreeMap<(TargetKey, SocketAddr), Occupant>,
+    pub(super) occupants: BTreeMap<(TargetKey, SocketAddr), Occupant>,
 }
 
 impl Services {

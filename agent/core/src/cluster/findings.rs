@@ -139,12 +139,15 @@ impl Cluster {
         for turn in self.book.settle(&mut all).into_iter().chain(self.pd_book.settle(&mut of_pd)) {
             log.mention(turn.event(now).cluster(self.id));
         }
+        self.file_findings(all);
+    }
+
+    /// Under the Store that each is told of.
+    pub(super) fn file_findings(&mut self, all: Vec<Finding>) {
         self.store_findings.clear();
         for finding in all {
             let key = self.stores.keys().find(|key| key.to_string() == finding.target).copied();
-            if let Some(key) = key {
-                self.store_findings.entry(key).or_default().push(finding);
-            }
+            self.store_findings.entry(key).or_default().push(finding);
         }
     }
 }

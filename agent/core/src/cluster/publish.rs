@@ -1,12 +1,10 @@
-//! What is published about a cluster, and what survives a restart.
+//! What is published about a cluster.
 
 use super::Cluster;
 use crate::{
     id::{TargetId, TargetKey},
-    memory::{ClusterMemory, TenureMemory, VerdictMemory},
     policy::VerdictPolicy,
     snapshot::{AddressView, ClusterView, NodeReadiness, StoreView},
-    time::MonoTime,
     verdict::{Status, Verdict},
 };
 use std::sync::Arc;
@@ -36,6 +34,7 @@ impl Cluster {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let unanswered = self.answered_round.asked.iter().filter(|key| !self.answers(**key));
         let pd = self.pd.view();
+        let stores_findings = self.store_findings.iter().filter(|(key, _)| key.is_some()).map(|(_, found)| found);
         ClusterView {
             id: self.id,
             name: self.settings.name.clone(),
@@ -57,7 +56,7 @@ impl Cluster {
                     .first
                     .map(|(_, _, took)| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
                 evidence_at: self.evidence_at,
-                findings: self.store_findings.values().flatten().chain(&pd.findings).cloned().collect(),
+                findings: stores_findings.flatten().chain(&pd.findings).cloned().collect(),
             },
             stores: self
                 .stores
@@ -71,7 +70,7 @@ impl Cluster {
                     answering: store.answering,
                     last_ping: store.last_ping.clone(),
                     addresses: self.addresses(*key),
-                    findings: self.store_findings.get(key).cloned().unwrap_or_default(),
+                    findings: self.store_findings.get(&Some(*key)).cloned().unwrap_or_default(),
                     pings: store.pings.iter().map(|(outcome, count)| (*outcome, *count)).collect(),
                     ping_durations: store.ping_durations,
                 })
@@ -83,65 +82,5 @@ impl Cluster {
     /// What did not fit or was listed twice.
     pub(crate) fn dropped(&self) -> u64 {
         self.list_faults.saturating_add(self.ownership.dropped())
-    }
-
-    /// What survives a restart.
-    pub(crate) fn memory(&self) -> ClusterMemory {
-        ClusterMemory {
-            name: Arc::clone(&self.settings.name),
-            pd_peers: self.settings.pd_peers.clone(),
-            stores: self.settings.stores.clone(),
-            list: self.list.clone().unwrap_or_default(),
-            ever_answered: self.ever_answered,
-            verdict: VerdictMemory {
-                reason: self.verdict.reason,
-                message: self.verdict.message.clone(),
-                since: self.verdict.since,
-            },
-            tenures: self
-                .ownership
-                .all()
-                .map(|(target, address, tenure)| TenureMemory { target, address, tenure: tenure.clone() })
-                .collect(),
-        }
-    }
-
-    /// Takes back what an earlier run put away.
-    pub(crate) fn restore(&mut self, memory: ClusterMemory, now: MonoTime) {
-        let fits = memory.fits(&self.settings);
-        let ClusterMemory { name: _, pd_peers: _, stores: _, list, ever_answered, verdict, tenures } = memory;
-        self.ever_answered |= ever_answered;
-        for TenureMemory { target, address, tenure } in tenures {
-            // A position in another configuration is another target.
-            if fits || matches!(target, TargetKey::Store(_)) {
-                self.ownership.restore(target, address, tenure);
-            }
-        }
-        if !list.is_empty() {
-            self.list = Some(list);
-            self.rebuild(now);
-        }
-        if verdict.reason.status() != Status::Unknown {
-            self.restored = true;
-            let VerdictMemory { reason, message, since } = verdict;
-            self.verdict = Verdict { carried: true, ..crate::cluster::verdict(reason, message, since) };
-        }
-    }
-
-    /// Goes on where another judge stood, once what preceded it has been played here.
-    pub(crate) fn resume(&mut self, memory: ClusterMemory, now: MonoTime) {
-        let fits = memory.fits(&self.settings);
-        let ClusterMemory { name: _, pd_peers: _, stores: _, list, ever_answered, verdict, tenures } = memory;
-        self.ever_answered |= ever_answered;
-        let same = |target: &TargetKey| fits || matches!(target, TargetKey::Store(_));
-        let tenures = tenures.into_iter().filter(|memory| same(&memory.target));
-        self.ownership.replace(tenures.map(|TenureMemory { target, address, tenure }| (target, address, tenure)));
-        if !list.is_empty() {
-            self.list = Some(list);
-            self.rebuild(now);
-        }
-        let VerdictMemory { reason, message, since } = verdict;
-        self.restored = self.live.status() == Status::Unknown && reason.status() != Status::Unknown;
-        self.verdict = Verdict { carried: self.restored, ..crate::cluster::verdict(reason, message, since) };
     }
 }

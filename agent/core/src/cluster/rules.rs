@@ -48,20 +48,20 @@ impl Cluster {
         match reason {
             // The first answer decides before the first round is over.
             Reason::StoreAnswering if asked == 0 => "a store answered".into(),
-            Reason::StoreAnswering if self.answering() == 0 && self.rounds.failed() == 0 => {
+            Reason::StoreAnswering if self.answering() == 0 && self.rounds.failed == 0 => {
                 format!("none of {asked} stores answered the last round, which the agent itself was late for")
             }
             // Between the first failed round and the last that the threshold allows.
             Reason::StoreAnswering if self.answering() == 0 => format!(
                 "none of {asked} stores answered the last round; {} such rounds in a row so far",
-                self.rounds.failed()
+                self.rounds.failed
             ),
             Reason::StoreAnswering => format!("{} of {asked} stores answered", self.answering()),
             Reason::NoStoreAnswers => format!("0 of {asked} stores answered"),
             Reason::NoStoreRegistered => "PD lists no store".into(),
             Reason::StoreListUnknown => "no store list is known and PD does not answer".into(),
             Reason::EvidenceExpired => "the last ping is too old to prove anything".into(),
-            _ if self.never_proved() && self.rounds.failed() > 0 => {
+            _ if self.never_proved() && self.rounds.failed > 0 => {
                 "no store ever answered this node, and every ping timed out: the agent may be cut off".into()
             }
             _ => "no store was asked often enough yet".into(),

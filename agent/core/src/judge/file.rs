@@ -9,29 +9,17 @@ use crate::{
     },
     event::{Event, EventKind},
     id::Role,
+    memory::{Early, EarlyEvidence},
     ownership::Owner,
     time::MonoTime,
 };
 use std::time::Duration;
 
 /// Evidence of strangers that waits for a list that may know them: a pod is often younger in the list than in the kernel.
-const MAX_EARLY: usize = 1024;
+pub(super) const MAX_EARLY: usize = 1024;
 
 /// How long it waits.
 const EARLY: Duration = Duration::from_secs(30);
-
-/// Evidence that came before its pod.
-#[derive(Debug)]
-pub(super) struct Early {
-    at: MonoTime,
-    what: EarlyEvidence,
-}
-
-#[derive(Debug)]
-enum EarlyEvidence {
-    Count(AttemptCount),
-    Event(ConnectionEvent),
-}
 
 impl Judge {
     pub(super) fn attempts(&mut self, at: MonoTime, counts: &[AttemptCount]) {

@@ -4,6 +4,7 @@ use super::{Advance, Judge, LOOK, REFRESH};
 use crate::{
     cluster::Cluster,
     id::PodUid,
+    memory::{KernelLoss, Publication},
     pod::Wiring,
     pods::Pod,
     remedy::{self, Case},
@@ -127,6 +128,25 @@ impl Judge {
         }
     }
 
+    /// When it was published, and whether that still shows the world.
+    pub(super) fn publication(&self, now: MonoTime) -> Publication {
+        Publication {
+            looked_at: self.looked_at,
+            published_at: self.published_at,
+            dirty: self.dirty,
+            stale_ages: self.stale_ages,
+            current: self.published.as_ref() == Some(&Gist::of(&self.snapshot(now))),
+        }
+    }
+
+    /// Goes on publishing where another judge stood at `now`.
+    pub(super) fn go_on_publishing(&mut self, publication: Publication, now: MonoTime) {
+        let Publication { looked_at, published_at, dirty, stale_ages, current } = publication;
+        (self.looked_at, self.published_at) = (looked_at, published_at);
+        (self.dirty, self.stale_ages) = (dirty, stale_ages);
+        self.published = current.then(|| Gist::of(&self.snapshot(now)));
+    }
+
     /// How often what decides has changed so far; ages, counters and single connections do not count.
     pub fn changes(&self) -> u64 {
         self.changes
@@ -187,7 +207,7 @@ impl Judge {
     }
 
     pub(super) fn kernel_lost(&self, now: MonoTime) -> Option<Finding> {
-        let (since, last, lost, counters) = self.kernel_loss?;
+        let KernelLoss { since, last, lost, counters } = self.kernel_loss?;
         let facts = Facts::default();
         let case = Case { pod: None, target: None, mode: None, facts: &facts };
         (now.since(last) <= self.settings.policy.window).then(|| Finding {

@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 
 impl Pod {
     pub(super) fn stale(&mut self, cluster: &Cluster, world: &World<'_>, out: &mut Assessment) {
-        let World { now, policy, sampled, .. } = *world;
+        let policy = world.policy;
         let mut facts = Vec::new();
         for container in self.containers.values_mut() {
-            facts.extend(stale::evaluate(container, &cluster.ownership, policy, now, sampled));
+            facts.extend(stale::evaluate(container, &cluster.ownership, world));
         }
         let draft = self.draft(world);
         let mut confirmed = None;

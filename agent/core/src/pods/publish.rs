@@ -1,23 +1,17 @@
-//! What is published about a pod, and what survives a restart.
+//! What is published about a pod.
 
-use super::{MAX_CONTAINERS, Pod, ReachLatch, TargetCounters, key};
+use super::{Pod, TargetCounters};
 use crate::{
     cluster::Cluster,
     connection::TcpState,
-    container::Container,
     dialers,
-    findings::Book,
     id::TargetKey,
-    memory::{ContainerMemory, PodMemory, VerdictMemory},
     ownership::Owner,
-    pod::PodRecord,
     remedy,
     snapshot::{Connections, PodTargetView, PodView, ProcessView},
     sockets::Socket,
-    stale::StaleEntry,
     table::{ConnectionFilter, ConnectionView, Via},
     time::MonoTime,
-    verdict::{Finding, Status, Verdict},
 };
 use std::{
     cmp::Reverse,
@@ -183,83 +177,6 @@ impl Pod {
                 },
                 ended: socket.ended,
             });
-        }
-    }
-
-    /// What survives a restart.
-    pub(crate) fn memory(&self, cluster: Arc<str>) -> PodMemory {
-        PodMemory {
-            cluster,
-            record: PodRecord::clone(&self.record),
-            verdict: VerdictMemory {
-                reason: self.verdict.reason,
-                message: self.verdict.message.clone(),
-                since: self.verdict.since,
-            },
-            reach: self.reach.clone(),
-            containers: self.containers.iter().map(|(key, container)| ContainerMemory::of(*key, container)).collect(),
-            findings: self.findings.clone(),
-        }
-    }
-
-    /// Takes back what an earlier run put away. Its verdict stands until this run's evidence says otherwise.
-    pub(crate) fn restore(memory: PodMemory, now: MonoTime) -> Self {
-        let PodMemory { cluster: _, record, verdict, reach, containers, findings } = memory;
-        let mut pod = Self::new(Arc::new(record), now);
-        pod.listed = false;
-        if verdict.reason.status() != Status::Unknown {
-            let VerdictMemory { reason, message, since } = verdict;
-            pod.restored = true;
-            pod.verdict = Verdict { carried: true, ..crate::cluster::verdict(reason, message, since) };
-        }
-        // A window without an attempt is one that somebody watched.
-        pod.reach = reach.map(|latch| ReachLatch { last_activity: now, carried: true, ..latch });
-        for ContainerMemory { key, first_seen, stale, baselines, dialers } in
-            containers.into_iter().take(MAX_CONTAINERS)
-        {
-            let mut container = Container::new(first_seen, false);
-            for (pid, last, addresses) in dialers {
-                container.dialers.restore(pid, last, addresses);
-            }
-            let carried = stale
-                .into_iter()
-                .map(|(target, address, entry)| ((target, address), StaleEntry { carried: true, ..entry }));
-            container.stale.extend(carried);
-            container.baselines.extend(baselines.into_iter().map(|(target, at, reading)| ((target, at), reading)));
-            pod.containers.insert(key, container);
-        }
-        for finding in findings {
-            pod.book.restore(key(&finding), finding.since);
-            pod.carried.push(Finding { carried: true, ..finding });
-        }
-        pod
-    }
-
-    /// Goes on where another judge stood, once what preceded it has been played here.
-    pub(crate) fn resume(&mut self, memory: PodMemory) {
-        let PodMemory { cluster: _, record, verdict, reach, containers, findings } = memory;
-        let VerdictMemory { reason, message, since } = verdict;
-        // Without evidence of its own the verdict stands on the other judge's word.
-        self.restored = self.verdict.status == Status::Unknown && reason.status() != Status::Unknown;
-        self.verdict = Verdict { carried: self.restored, ..crate::cluster::verdict(reason, message, since) };
-        self.record = Arc::new(record);
-        self.reach = reach;
-        for ContainerMemory { key, first_seen, stale, baselines, dialers } in
-            containers.into_iter().take(MAX_CONTAINERS)
-        {
-            let container = self.containers.entry(key).or_insert_with(|| Container::new(first_seen, false));
-            container.first_seen = first_seen;
-            container.stale = stale.into_iter().map(|(target, address, entry)| ((target, address), entry)).collect();
-            container.baselines = baselines.into_iter().map(|(target, at, reading)| ((target, at), reading)).collect();
-            for (pid, last, addresses) in dialers {
-                container.dialers.restore(pid, last, addresses);
-            }
-        }
-        self.book = Book::default();
-        self.carried.clear();
-        for finding in findings {
-            self.book.restore(key(&finding), finding.since);
-            self.carried.push(Finding { carried: true, ..finding });
         }
     }
 }

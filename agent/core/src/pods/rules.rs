@@ -74,7 +74,8 @@ impl Pod {
     pub(super) fn base(&self, cluster: &Cluster, world: &World<'_>, received: Received, out: &mut Assessment) {
         let World { now, policy, .. } = *world;
         let node = cluster.live_reason();
-        let data_at = received.latest.filter(|at| now.since(*at) <= policy.window);
+        // What came before a restart keeps a verdict, and makes none.
+        let data_at = received.latest.filter(|at| now.since(*at) <= policy.window && Some(*at) > world.watched_since);
         out.evidence_at = cluster.evidence_at.max(received.latest);
         out.base = match node {
             Reason::NoStoreAnswers => self.no_store_answers(cluster, world, received, out),

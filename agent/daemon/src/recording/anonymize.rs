@@ -23,16 +23,15 @@ use storewatch_core::{
     connection::{AttemptCount, ConnectionEvent, InventorySample, SocketId, SocketSample},
     endpoints::{Endpoint, EndpointsReport, Occupant, Service},
     id::{HostPort, PodRef, PodUid},
-    memory::{ClusterMemory, ContainerMemory, Memory, PodMemory, TenureMemory, VerdictMemory},
     observation::Observation,
-    ownership::Tenure,
     ping::{NameReport, PdReport, PeerReport, Ping},
     pod::{GateCondition, Manager, PodRecord, Wiring, Workload},
     policy::{ClusterSettings, Settings},
     source::SourceReport,
     topology::ListedStore,
-    verdict::{Facts, Finding, Remedy},
 };
+
+mod memory;
 
 /// Names of one kind that are told apart by counting. A recording that meets more (a scanner's addresses) tells the rest
 /// apart by their hashes.
@@ -100,16 +99,8 @@ impl Anonymizer {
     }
 
     fn start(&mut self, start: Start) -> Start {
-        let Start { settings, memory, words, recent } = start;
-        Start {
-            settings: self.settings(settings),
-            memory: self.memory(memory),
-            words: words.into_iter().map(|word| self.observation(word)).collect(),
-            recent: recent
-                .into_iter()
-                .map(|judgement| Arc::new(self.judgement(Arc::unwrap_or_clone(judgement))))
-                .collect(),
-        }
+        let Start { settings, memory } = start;
+        Start { settings: self.settings(settings), memory: self.memory(memory) }
     }
 
     fn judgement(&mut self, judgement: Judgement) -> Judgement {
@@ -148,99 +139,6 @@ impl Anonymizer {
         Settings { node: "node".into(), clusters, policy, kernel_off }
     }
 
-    fn memory(&mut self, memory: Memory) -> Memory {
-        let Memory { taken_at, clusters, pods } = memory;
-        Memory {
-            taken_at,
-            clusters: clusters.into_iter().map(|cluster| self.cluster_memory(cluster)).collect(),
-            pods: pods.into_iter().map(|pod| self.pod_memory(pod)).collect(),
-        }
-    }
-
-    fn cluster_memory(&mut self, memory: ClusterMemory) -> ClusterMemory {
-        let ClusterMemory { name, pd_peers, stores, list, ever_answered, verdict, tenures } = memory;
-        ClusterMemory {
-            name: self.cluster(&name),
-            pd_peers: self.host_ports(pd_peers),
-            stores: self.host_ports(stores),
-            list: self.list(list),
-            ever_answered,
-            verdict: unsaid(verdict),
-            tenures: tenures
-                .into_iter()
-                .map(|TenureMemory { target, address, tenure }| TenureMemory {
-                    target,
-                    address: self.address(address),
-                    tenure: self.tenure(tenure),
-                })
-                .collect(),
-        }
-    }
-
-    fn tenure(&mut self, tenure: Tenure) -> Tenure {
-        let Tenure { from, ended, claims, identity, successor } = tenure;
-        let identity = identity.map(|(name, at)| (self.identity(&name), at));
-        Tenure { from, ended, claims, identity, successor }
-    }
-
-    fn pod_memory(&mut self, memory: PodMemory) -> PodMemory {
-        let PodMemory { cluster, record, verdict, reach, containers, findings } = memory;
-        PodMemory {
-            cluster: self.cluster(&cluster),
-            record: self.record(record),
-            verdict: unsaid(verdict),
-            reach,
-            containers: containers
-                .into_iter()
-                .map(|ContainerMemory { key, first_seen, stale, baselines, dialers }| ContainerMemory {
-                    key,
-                    first_seen,
-                    stale: stale.into_iter().map(|(target, at, entry)| (target, self.address(at), entry)).collect(),
-                    baselines: baselines
-                        .into_iter()
-                        .map(|(target, at, reading)| (target, self.address(at), reading))
-                        .collect(),
-                    dialers: dialers
-                        .into_iter()
-                        .map(|(pid, at, to)| (pid, at, to.into_iter().map(|to| self.address(to)).collect()))
-                        .collect(),
-                })
-                .collect(),
-            findings: findings.into_iter().map(|finding| self.finding(finding)).collect(),
-        }
-    }
-
-    fn finding(&mut self, finding: Finding) -> Finding {
-        let Finding {
-            code,
-            mode,
-            target,
-            since,
-            confirms_at,
-            message: _,
-            evidence: _,
-            facts,
-            remedy: Remedy { now: _, prevent: _ },
-            severity,
-            carried,
-        } = finding;
-        let address = facts.address.map(|address| self.address(address));
-        let present = facts.present.map(|address| self.address(address));
-        Finding {
-            code,
-            mode,
-            target,
-            since,
-            confirms_at,
-            message: String::new(),
-            evidence: String::new(),
-            facts: Facts { address, present, ..facts },
-            remedy: Remedy { now: String::new(), prevent: String::new() },
-            severity,
-            carried,
-        }
-    }
-
     fn record(&mut self, record: PodRecord) -> PodRecord {
         let PodRecord { cluster, pod, uid, workload, ips, host_network, cgroups, netns, pids, wiring, manager } =
             record;
@@ -274,12 +172,7 @@ impl Anonymizer {
                     name.split('.').next().unwrap_or_default().into()
                 }),
                 ip: self.ip(ip),
-                occupant: occupant.map(|Occupant { pod, uid, serving, terminating }| Occupant {
-                    pod: self.pod(&pod),
-                    uid: self.uid(&uid),
-                    serving,
-                    terminating,
-                }),
+                occupant: occupant.map(|occupant| self.occupant(occupant)),
             })
             .collect();
         Service {
@@ -287,6 +180,11 @@ impl Anonymizer {
             endpoints,
             host: self.name(&host).into(),
         }
+    }
+
+    fn occupant(&mut self, occupant: Occupant) -> Occupant {
+        let Occupant { pod, uid, serving, terminating } = occupant;
+        Occupant { pod: self.pod(&pod), uid: self.uid(&uid), serving, terminating }
     }
 
     /// A name label by label, each told apart by all that stands behind it: what lies in one domain stays in one.
@@ -300,30 +198,9 @@ impl Anonymizer {
 
     fn observation(&mut self, observation: Observation) -> Observation {
         match observation {
-            Observation::Connection(event) => {
-                let ConnectionEvent { at, socket, owner, local, remote, rtt, retransmits_total, what } = event;
-                let (local, remote) = (self.address(local), self.address(remote));
-                let socket = self.socket(socket);
-                Observation::Connection(ConnectionEvent {
-                    at,
-                    socket,
-                    owner,
-                    local,
-                    remote,
-                    rtt,
-                    retransmits_total,
-                    what,
-                })
-            }
+            Observation::Connection(event) => Observation::Connection(self.event(event)),
             Observation::Attempts { at, counts } => {
-                let counts = counts
-                    .into_iter()
-                    .map(|AttemptCount { owner, remote, what, added, last_begun, last_ended }| {
-                        let remote = self.address(remote);
-                        AttemptCount { owner, remote, what, added, last_begun, last_ended }
-                    })
-                    .collect();
-                Observation::Attempts { at, counts }
+                Observation::Attempts { at, counts: counts.into_iter().map(|count| self.count(count)).collect() }
             }
             Observation::Inventory(sample) => {
                 let InventorySample { at, ended, complete, sockets } = sample;
@@ -373,6 +250,17 @@ impl Anonymizer {
             }
             Observation::Loss(loss) => Observation::Loss(loss),
         }
+    }
+
+    fn event(&mut self, event: ConnectionEvent) -> ConnectionEvent {
+        let ConnectionEvent { at, socket, owner, local, remote, rtt, retransmits_total, what } = event;
+        let (local, remote, socket) = (self.address(local), self.address(remote), self.socket(socket));
+        ConnectionEvent { at, socket, owner, local, remote, rtt, retransmits_total, what }
+    }
+
+    fn count(&mut self, count: AttemptCount) -> AttemptCount {
+        let AttemptCount { owner, remote, what, added, last_begun, last_ended } = count;
+        AttemptCount { owner, remote: self.address(remote), what, added, last_begun, last_ended }
     }
 
     fn sample(&mut self, sample: SocketSample) -> SocketSample {
@@ -508,11 +396,6 @@ fn low(number: u64) -> u32 {
 
 fn named(kind: &str, number: u64) -> Arc<str> {
     format!("{kind}-{number}").into()
-}
-
-fn unsaid(verdict: VerdictMemory) -> VerdictMemory {
-    let VerdictMemory { reason, message: _, since } = verdict;
-    VerdictMemory { reason, message: String::new(), since }
 }
 
 fn unsaid_wiring(wiring: Wiring) -> Wiring {

@@ -142,6 +142,20 @@ pub fn encode(line: &Line) -> Vec<u8> {
     })
 }
 
+/// The bytes of the second line. Where everything would not fit into a line that is read, connections are left out.
+pub fn encode_start(start: Start) -> Vec<u8> {
+    let line = Line::Start(Box::new(start));
+    let bytes = encode(&line);
+    let fits = u64::try_from(bytes.len()).is_ok_and(|length| length <= MAX_LINE);
+    match line {
+        Line::Start(start) if !fits => {
+            let memory = start.memory.without_evidence();
+            encode(&Line::Start(Box::new(Start { memory, ..*start })))
+        }
+        _ => bytes,
+    }
+}
+
 fn bytes(shape: &impl Serialize) -> Vec<u8> {
     // None of these types can fail to serialize: no map has a key that is not text.
     let mut bytes = serde_json::to_vec(shape).unwrap_or_default();

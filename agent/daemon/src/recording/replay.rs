@@ -106,17 +106,9 @@ pub fn replay(input: impl BufRead) -> Result<Replayed, Broken> {
 
 /// The judge as it stood when the recording began.
 fn begin(start: Start, at: MonoTime) -> Judge {
-    let Start { settings, memory, words, recent } = start;
-    let first = recent.first().map_or(at, |judgement| judgement.at);
-    let mut judge = Judge::new(settings, first);
-    for word in words {
-        judge.observe(word);
-    }
-    for judgement in recent {
-        judged(&mut judge, Judgement::clone(&judgement));
-    }
-    judge.resume(memory, at);
-    judge.advance(at);
+    let Start { settings, memory } = start;
+    let mut judge = Judge::new(settings, at);
+    judge.resume(memory);
     judge
 }
 

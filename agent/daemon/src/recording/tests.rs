@@ -3,7 +3,7 @@ use super::{
     *,
 };
 use proptest::prelude::*;
-use std::{collections::BTreeSet, io::BufReader, net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, io::BufReader, net::IpAddr, sync::Arc, time::Duration};
 use storewatch_core::{
     connection::{AttemptCount, Counted, InventorySample, SocketId, SocketOwner, SocketSample, TcpState},
     id::{CgroupId, ClusterId, HostPort, NetnsId, PodRef, PodUid, TargetId, TargetKey},
@@ -134,7 +134,7 @@ fn drain(recording: &mut Recording) -> Vec<u8> {
 
 /// What is recorded of [`life`] from second `from` on, without its last line.
 fn recorded(from: i64) -> Vec<u8> {
-    let (mut tap, recordings) = channel(Duration::from_secs(150));
+    let (mut tap, recordings) = channel();
     let mut judge = Judge::new(settings(), at(1_000_000));
     life(&mut judge, &mut tap, 0..from);
     let mut recording = recordings.begin().unwrap();
@@ -201,7 +201,7 @@ fn the_recorded_instants_are_dates() {
 
 #[test]
 fn a_slow_recorder_loses_counts_and_holds_nobody_up() {
-    let (mut tap, recordings) = channel(Duration::from_secs(150));
+    let (mut tap, recordings) = channel();
     let mut judge = Judge::new(settings(), at(1_000_000));
     let mut slow = recordings.begin().unwrap();
     let mut fast = recordings.begin().unwrap();
@@ -256,22 +256,9 @@ fn inventory(now: i64, sockets: u16) -> Observation {
 }
 
 #[test]
-fn the_queue_and_the_memory_are_bounded_in_bytes() {
-    let (mut tap, recordings) = channel(Duration::from_secs(150));
+fn the_queue_is_bounded_in_bytes() {
+    let (mut tap, recordings) = channel();
     let mut judge = Judge::new(settings(), at(1_000_000));
-    for n in 0..1000 {
-        turn(&mut judge, &mut tap, 1_000_000 + n * 10, vec![inventory(1_000_000 + n * 10, 500)]);
-    }
-    let start = tap.start(&judge, at(1_010_000));
-    assert!((5..20).contains(&start.recent.len()), "about a megabyte: {}", start.recent.len());
-    turn(&mut judge, &mut tap, 1_011_000, vec![inventory(1_011_000, 5000)]);
-    let start = tap.start(&judge, at(1_011_000));
-    let largest = start.recent.iter().flat_map(|judgement| &judgement.observed).map(|one| match one {
-        Observation::Inventory(sample) => sample.sockets.len(),
-        _ => 0,
-    });
-    assert_eq!(largest.max(), Some(500), "a large one is not kept");
-
     let mut recording = recordings.begin().unwrap();
     runtime().block_on(tap.asked());
     for n in 0..100 {
@@ -284,7 +271,7 @@ fn the_queue_and_the_memory_are_bounded_in_bytes() {
 
 #[test]
 fn no_more_record_than_may_and_a_place_is_given_back() {
-    let (mut tap, recordings) = channel(Duration::from_secs(150));
+    let (mut tap, recordings) = channel();
     let mut judge = Judge::new(settings(), at(1_000_000));
     let mut running: Vec<_> = (0..MAX_RECORDERS).map(|_| recordings.begin().unwrap()).collect();
     assert_eq!(recordings.begin().unwrap_err(), Busy);
@@ -326,18 +313,17 @@ fn what_is_no_whole_recording_is_refused_with_its_line() {
         "line 1: this is no recording of storewatch"
     );
     assert_eq!(fault(&good[..20]), "line 1: the recording is cut off here");
-    let newer = text.replacen("\"version\":1", "\"version\":99", 1).replacen("\"node\"", "\"knot\"", 1);
+    let newer = text.replacen("\"version\":2", "\"version\":99", 1).replacen("\"node\"", "\"knot\"", 1);
     let agent = env!("CARGO_PKG_VERSION");
     assert_eq!(
         fault(newer.as_bytes()),
         format!(
-            "line 1: it has version 99 of the format (written by storewatch {agent}), and this storewatch reads version 1"
+            "line 1: it has version 99 of the format (written by storewatch {agent}), and this storewatch reads version 2"
         )
     );
-    assert_eq!(
-        fault(text.replacen("\"node\"", "\"knot\"", 1).as_bytes()),
-        "line 1: the line makes no sense: missing field `node` (byte 157)"
-    );
+    // The clock's digits stand before, so the byte is not the same each time.
+    let nodeless = fault(text.replacen("\"node\"", "\"knot\"", 1).as_bytes());
+    assert!(nodeless.starts_with("line 1: the line makes no sense: missing field `node` (byte 1"), "{nodeless}");
 
     assert_eq!(fault(&join(&lines[..1])), "line 2: the recording is cut off here");
     assert_eq!(
@@ -463,7 +449,10 @@ fn every_observation_can_be_anonymized() {
     let mut decoder = Decoder::default();
     decoder.header(&encode_header(&Header::new("n", at(0)))).unwrap();
     decoder
-        .line(&encode(&Line::Start(Box::new(channel(Duration::ZERO).0.start(&Judge::new(settings(), at(0)), at(0))))))
+        .line(&encode(&Line::Start(Box::new(Start {
+            settings: settings(),
+            memory: Judge::new(settings(), at(0)).whole_memory(at(0)),
+        }))))
         .unwrap();
     assert_eq!(decoder.line(&text).unwrap(), line);
     let Line::Judged { judgement, told } = Anonymizer::default().line(line) else { panic!("another line") };

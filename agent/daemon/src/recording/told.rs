@@ -55,7 +55,8 @@ pub struct Mark {
 }
 
 impl Mark {
-    fn of(finding: &Finding) -> Self {
+    /// That of a finding.
+    pub fn of(finding: &Finding) -> Self {
         let Finding { code, mode, target, severity, .. } = finding;
         Self { code: *code, mode: *mode, target: target.clone(), severity: *severity }
     }

@@ -44,7 +44,7 @@ pub(super) fn revive(kept: Kept, boot: &BootId, clock: &ClockPair) -> Option<Mem
 }
 
 fn forget_former_owners(memory: &mut Memory, now: MonoTime) {
-    let Memory { taken_at: _, clusters, pods } = memory;
+    let Memory { clusters, pods, .. } = memory;
     for cluster in clusters {
         let name = &cluster.name;
         let used: BTreeSet<_> = pods

@@ -1,7 +1,7 @@
 //! The bytes of the file: three lines that are one JSON document.
 //!
 //! ```text
-//! {"format":"storewatch-state","version":1,"node":"node-a","crc32":"89abcdef","state":
+//! {"format":"storewatch-state","version":3,"node":"node-a","crc32":"89abcdef","state":
 //! {"boot":"..","taken":"2026-..","memory":{..}}
 //! }
 //! ```
@@ -17,10 +17,11 @@ use std::io;
 use storewatch_core::memory::Memory;
 
 /// The shape of the content; raised with every change to it.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
-/// A file that is larger is not one. The ownership of 4096 addresses takes about 2 MiB, a pod some hundred bytes and a
-/// container about as much for each former address.
+/// A file that is larger is not one. The ownership of 4096 addresses takes about 2 MiB, a connection some 200 bytes and an
+/// address that a container dials up to 8 KiB. What would be more is written without the connections: verdicts and whose
+/// the addresses are outlive a flood.
 pub(super) const MAX_BYTES: u64 = 16 << 20;
 
 /// What the first line says it is.
@@ -53,7 +54,7 @@ struct AnyHeader {
 struct Content {
     boot: BootId,
     taken: String,
-    memory: shape::Memory,
+    memory: shape::memory::Memory,
 }
 
 /// What a file held.
@@ -101,11 +102,20 @@ fn checksum(content: &[u8]) -> String {
     format!("{:08x}", crc32fast::hash(content))
 }
 
-/// Makes the bytes of a file.
+/// Makes the bytes of a file, and tells whether all is in it.
 ///
 /// # Errors
-/// When they would be more than [`MAX_BYTES`], which no start would read.
-pub(super) fn encode(memory: &Memory, node: &str, boot: &BootId, clock: &ClockPair) -> io::Result<Vec<u8>> {
+/// When they would be more than [`MAX_BYTES`] even without connections, which no start would read.
+pub(super) fn encode(memory: &Memory, node: &str, boot: &BootId, clock: &ClockPair) -> io::Result<(Vec<u8>, bool)> {
+    match encode_all(memory, node, boot, clock) {
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            Ok((encode_all(&memory.clone().without_evidence(), node, boot, clock)?, false))
+        }
+        bytes => Ok((bytes?, true)),
+    }
+}
+
+fn encode_all(memory: &Memory, node: &str, boot: &BootId, clock: &ClockPair) -> io::Result<Vec<u8>> {
     let content = Content { boot: boot.clone(), taken: clock.date(memory.taken_at).to_string(), memory: memory.put() };
     let content = serde_json::to_vec(&content)?;
     let header = Header { format: FORMAT.into(), version: VERSION, node: node.into(), crc32: checksum(&content) };

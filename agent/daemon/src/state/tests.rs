@@ -5,231 +5,17 @@ use super::{
     format::{Kept, MAX_BYTES, Refusal, decode, encode},
 };
 use crate::clock::ClockPair;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
-    os::unix::fs::PermissionsExt,
-    path::Path,
-    time::Duration,
-};
+use everything::{at, everything, evidence};
+use std::{os::unix::fs::PermissionsExt, path::Path, time::Duration};
 use storewatch_core::{
-    id::{CgroupId, ClusterId, ContainerKey, HostPort, NetnsId, PodRef, PodUid, TargetKey},
-    memory::{ClusterMemory, ContainerMemory, Memory, PodMemory, TenureMemory, VerdictMemory},
-    ownership::{Claim, ClaimSource, SuccessorClock, Tenure},
-    pod::{GateCondition, Manager, PodRecord, Wiring, Workload},
-    pods::ReachLatch,
-    stale::StaleEntry,
-    time::MonoTime,
-    topology::{ListedStore, ReportedState},
-    verdict::{Facts, Finding, FindingCode, Reason, Remedy, Severity, StaleMode},
+    id::TargetKey,
+    memory::{ClusterMemory, Evidence, Memory, VerdictMemory},
+    verdict::Reason,
 };
+
+mod everything;
 
 const NODE: &str = "node-a";
-
-fn at(millis: i64) -> MonoTime {
-    MonoTime::from_millis(millis)
-}
-
-fn address(text: &str) -> SocketAddr {
-    text.parse().unwrap()
-}
-
-fn host(text: &str) -> HostPort {
-    HostPort::parse(text).unwrap()
-}
-
-fn verdict(reason: Reason, since: i64) -> VerdictMemory {
-    VerdictMemory { reason, message: format!("\"{}\" \u{e4}\n", reason.as_str()), since: at(since) }
-}
-
-fn claim(last: i64, absent: Option<i64>) -> Claim {
-    Claim { last: at(last), absent_since: absent.map(at), absent_last: absent.map(|absent| at(absent + 7)) }
-}
-
-fn tenure(ended: Option<i64>) -> Tenure {
-    Tenure {
-        from: at(-5_000),
-        ended: ended.map(at),
-        claims: BTreeMap::from([
-            (ClaimSource::Config, claim(10, None)),
-            (ClaimSource::Pd, claim(11, Some(20))),
-            (ClaimSource::Dns, claim(12, Some(21))),
-            (ClaimSource::Endpoints, claim(13, None)),
-            (ClaimSource::Identity, claim(14, None)),
-        ]),
-        identity: ended.map(|ended| ("store-1".into(), at(ended - 1))),
-        successor: SuccessorClock {
-            answered: Duration::from_nanos(1_234_567_890_123),
-            first: Some(at(30)),
-            last: ended.map(at),
-        },
-    }
-}
-
-const ALL_REASONS: [Reason; 11] = [
-    Reason::StoreAnswering,
-    Reason::PassiveOnly,
-    Reason::NoStoreAnswers,
-    Reason::NoStoreRegistered,
-    Reason::StoreListUnknown,
-    Reason::PodCannotReachStores,
-    Reason::StaleTransport,
-    Reason::NoEvidenceYet,
-    Reason::EvidenceExpired,
-    Reason::PodSourceAbsent,
-    Reason::Maintenance,
-];
-
-const ALL_FINDINGS: [FindingCode; 21] = [
-    FindingCode::StaleTransportSuspected,
-    FindingCode::StaleTransport,
-    FindingCode::StoreDown,
-    FindingCode::StoreHung,
-    FindingCode::PathBlackhole,
-    FindingCode::IpReused,
-    FindingCode::ConnectionResets,
-    FindingCode::IdleDrop,
-    FindingCode::PoolCollapsed,
-    FindingCode::Overloaded,
-    FindingCode::LocalRoute,
-    FindingCode::LocalPortsExhausted,
-    FindingCode::KeepaliveDead,
-    FindingCode::PdDown,
-    FindingCode::PdNoLeader,
-    FindingCode::PdAuthRefused,
-    FindingCode::KernelEventsLost,
-    FindingCode::AttemptsNotObservable,
-    FindingCode::GuardHeld,
-    FindingCode::AgentCannotReachStores,
-    FindingCode::UnknownStoreAddress,
-];
-
-const FORMER: &str = "10.42.1.17:8500";
-
-/// Every field with a value of its own, every variant of every enum, each option with and without a value.
-fn everything() -> Memory {
-    let states = [
-        ReportedState::Unknown,
-        ReportedState::Up,
-        ReportedState::Offline,
-        ReportedState::Tombstone,
-        ReportedState::Pending,
-        ReportedState::Exiting,
-        ReportedState::Other(-9),
-    ];
-    let targets = [TargetKey::Store(u64::MAX - 1), TargetKey::Static(3), TargetKey::Pd(4)];
-    let cluster = ClusterMemory {
-        name: "prod".into(),
-        pd_peers: vec![host("hugegraph-pd-0.hugegraph-pd.graph.svc:8686"), host("[fd00::1]:8687")],
-        stores: vec![host("10.0.0.9:8500")],
-        list: states
-            .into_iter()
-            .zip(1_844_095_761_336_398_711..)
-            .map(|(state, id)| ListedStore { id, address: host("store-1:8500"), state })
-            .collect(),
-        ever_answered: true,
-        verdict: verdict(Reason::NoStoreAnswers, 77_000),
-        tenures: targets
-            .into_iter()
-            .zip([(FORMER, Some(40)), ("[fd00::2]:8500", None), ("10.0.0.1:8686", Some(41))])
-            .map(|(target, (remote, ended))| TenureMemory { target, address: address(remote), tenure: tenure(ended) })
-            .collect(),
-    };
-    let container = |key, confirmed: Option<i64>| ContainerMemory {
-        key,
-        first_seen: at(50),
-        stale: vec![(
-            TargetKey::Store(u64::MAX - 1),
-            address(FORMER),
-            StaleEntry {
-                since: at(51),
-                mode: if confirmed.is_some() { StaleMode::Dialing } else { StaleMode::Holding },
-                last_dial: confirmed.map(at),
-                dials: u64::MAX,
-                answers: u64::MAX - 2,
-                last_answer: Some(at(55)),
-                last_held: Some(at(53)),
-                suspected: Some(at(54)),
-                confirmed: confirmed.map(|millis| at(millis + 3)),
-                carried: confirmed.is_some(),
-            },
-        )],
-        baselines: vec![(TargetKey::Static(3), address("[fd00::2]:8500"), Duration::new(5, 6))],
-        dialers: vec![(u32::MAX, at(56), vec![address(FORMER), address("[fd00::2]:8500")]), (1, at(57), Vec::new())],
-    };
-    let keys = [
-        ContainerKey::Cgroup(CgroupId(u64::MAX)),
-        ContainerKey::Netns(NetnsId(4_026_531_840)),
-        ContainerKey::Process(u32::MAX),
-    ];
-    let managers =
-        [Manager::Kubernetes, Manager::Unit("a.service".into()), Manager::Docker("0123".into()), Manager::Unknown];
-    let facts = Facts {
-        address: Some(address(FORMER)),
-        left_at: Some(at(70)),
-        present: Some(address("[fd00::2]:8500")),
-        ping: Some(Duration::new(0, 7)),
-        answering: Some(Duration::new(8, 9)),
-        attempts: Some(u64::MAX),
-        answers: Some(1),
-        first_attempt: Some(at(71)),
-        last_attempt: Some(at(72)),
-        every_attempt: true,
-        connections: Some(2),
-        suspected_at: Some(at(73)),
-        confirmed_at: Some(at(74)),
-    };
-    let pod = |index: usize, reason: Reason| PodMemory {
-        cluster: "prod".into(),
-        record: PodRecord {
-            cluster: ClusterId(0),
-            pod: PodRef { namespace: "graph".into(), name: format!("server-{index}").into() },
-            uid: PodUid(format!("uid-{index}").into()),
-            workload: (index.is_multiple_of(2)).then(|| Workload { kind: "StatefulSet".into(), name: "server".into() }),
-            ips: vec!["10.42.0.5".parse().unwrap(), "fd00::5".parse().unwrap()],
-            host_network: index % 2 == 1,
-            cgroups: vec![CgroupId(1), CgroupId(u64::MAX)],
-            netns: (index.is_multiple_of(2)).then_some(NetnsId(u32::MAX)),
-            pids: vec![1, u32::MAX],
-            wiring: (index % 2 == 1).then(|| Wiring {
-                probe: true,
-                liveness: true,
-                gate: true,
-                condition: Some(GateCondition { open: true, reason: "StoreAnswering".into(), message: "m".into() }),
-                maintenance: true,
-                terminating: true,
-            }),
-            manager: managers[index % managers.len()].clone(),
-        },
-        verdict: verdict(reason, 60_000),
-        reach: (reason == Reason::PodCannotReachStores).then(|| ReachLatch {
-            since: at(61),
-            containers: BTreeSet::from(keys),
-            last_activity: at(62),
-            carried: true,
-        }),
-        containers: vec![container(keys[0], Some(52)), container(keys[1], None), container(keys[2], None)],
-        findings: ALL_FINDINGS
-            .into_iter()
-            .zip([None, Some(StaleMode::Dialing), Some(StaleMode::Holding)].into_iter().cycle())
-            .map(|(code, mode)| Finding {
-                code,
-                mode,
-                target: "1844095761336398711".to_owned(),
-                since: at(63),
-                confirms_at: Some(at(64)),
-                message: "what stands out".to_owned(),
-                evidence: "the numbers compared".to_owned(),
-                facts: if mode.is_some() { facts } else { Facts::default() },
-                remedy: Remedy { now: "this".to_owned(), prevent: "that".to_owned() },
-                severity: Severity::Critical,
-                carried: true,
-            })
-            .collect(),
-    };
-    let pods = ALL_REASONS.into_iter().enumerate().map(|(index, reason)| pod(index, reason)).collect();
-    Memory { taken_at: at(90_000), clusters: vec![cluster], pods }
-}
 
 fn kept(memory: Memory, boot: Option<&str>, away: Duration) -> (Kept, ClockPair) {
     let clock = ClockPair::read();
@@ -238,14 +24,15 @@ fn kept(memory: Memory, boot: Option<&str>, away: Duration) -> (Kept, ClockPair)
 }
 
 fn bytes() -> Vec<u8> {
-    encode(&everything(), NODE, &Some("boot-1".into()), &ClockPair::read()).unwrap()
+    encode(&everything(), NODE, &Some("boot-1".into()), &ClockPair::read()).unwrap().0
 }
 
 #[test]
 fn every_field_comes_back() {
     let clock = ClockPair::read();
     let boot = Some("boot-1".to_owned());
-    let bytes = encode(&everything(), NODE, &boot, &clock).unwrap();
+    let (bytes, whole) = encode(&everything(), NODE, &boot, &clock).unwrap();
+    assert!(whole);
     let kept = decode(&bytes, NODE).unwrap();
     assert_eq!(kept, Kept { boot, taken: clock.date(at(90_000)), memory: everything() });
     // The whole is one JSON document, for whoever looks into it.
@@ -255,9 +42,10 @@ fn every_field_comes_back() {
 
 #[test]
 fn no_changed_byte_and_no_cut_goes_unnoticed() {
-    let mut memory = everything();
-    memory.pods.truncate(1);
-    let good = encode(&memory, NODE, &Some("boot-1".into()), &ClockPair::read()).unwrap();
+    let verdict = VerdictMemory { reason: Reason::NoStoreAnswers, since: at(7), ..VerdictMemory::default() };
+    let cluster = ClusterMemory { name: "prod".into(), verdict, ..ClusterMemory::default() };
+    let memory = Memory { clusters: vec![cluster], ..Memory::default() };
+    let (good, _) = encode(&memory, NODE, &Some("boot-1".into()), &ClockPair::read()).unwrap();
     let intact = decode(&good, NODE).unwrap();
     for position in 0..good.len() {
         let mut bad = good.clone();
@@ -289,19 +77,20 @@ fn each_kind_of_damage_is_set_aside_and_named() {
         (Vec::new(), "cut off"),
         (good[..good.len() / 2].to_vec(), "cut off"),
         (text.replacen("NoStoreAnswers", "StoreAnswering", 1).into_bytes(), "checksum"),
-        (text.replacen("\"version\":2", "\"version\":3", 1).into_bytes(), "version is 3"),
+        (text.replacen("\"version\":3", "\"version\":2", 1).into_bytes(), "version is 2"),
+        (text.replacen("\"version\":3", "\"version\":4", 1).into_bytes(), "version is 4"),
         (text.replacen("storewatch-state", "otherwatch-state", 1).into_bytes(), "no state file"),
         (b"root:x:0:0:root:/root:/bin/sh\n".to_vec(), "no state file"),
         (b"{\"pods\": []}".to_vec(), "no state file"),
         (vec![0; 4096], "no state file"),
-        (encode(&everything(), "node-b", &None, &ClockPair::read()).unwrap(), "\"node-b\""),
+        (encode(&everything(), "node-b", &None, &ClockPair::read()).unwrap().0, "\"node-b\""),
         (
             {
                 // A right checksum over what no agent of this version writes.
                 let content = b"{\"boot\":null,\"taken\":\"2026-01-01T00:00:00Z\",\"memory\":{}}";
                 let sum = format!("{:08x}", crc32fast::hash(content));
                 let head = format!(
-                    "{{\"format\":\"storewatch-state\",\"version\":2,\"node\":\"node-a\",\"crc32\":\"{sum}\",\"state\":\n"
+                    "{{\"format\":\"storewatch-state\",\"version\":3,\"node\":\"node-a\",\"crc32\":\"{sum}\",\"state\":\n"
                 );
                 [head.as_bytes(), content, b"\n}\n"].concat()
             },
@@ -331,6 +120,15 @@ fn what_is_too_large_is_neither_read_nor_written() {
     memory.clusters[0].verdict.message = "x".repeat(usize::try_from(MAX_BYTES).unwrap());
     assert!(file.store(&memory).unwrap_err().to_string().contains("more than"));
     assert!(!path.exists());
+
+    // Connections are left out before anything else is.
+    let mut memory = everything();
+    let evidence = Evidence { remotes: Vec::new(), sockets: vec![evidence().sockets[0]; 200_000] };
+    memory.pods[0].containers[0].evidence = Some(evidence);
+    assert!(!file.store(&memory).unwrap());
+    let kept = decode(&disk::read(&path).unwrap().unwrap(), NODE).unwrap();
+    assert_eq!(kept.memory, everything().without_evidence());
+    assert!(file.store(&everything()).unwrap());
 }
 
 #[test]

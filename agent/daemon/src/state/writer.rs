@@ -64,7 +64,7 @@ pub struct Writer {
     receiver: watch::Receiver<Option<Arc<Memory>>>,
     /// The verdicts on the disk.
     kept: Vec<Reason>,
-    /// What was last said about a failing write.
+    /// What was last said about a write that failed or left something out.
     failing: Option<String>,
 }
 
@@ -119,7 +119,13 @@ impl Writer {
         if written.is_ok() {
             self.kept = kept;
         }
-        self.tell(written.err().map(|error| error.to_string()));
+        self.tell(match written {
+            Ok(true) => None,
+            Ok(false) => {
+                Some("is written without the connections, which are too many: a restart would forget them".into())
+            }
+            Err(error) => Some(format!("cannot be written, a restart would forget: {error}")),
+        });
     }
 
     /// Says a failure once, and again when it is another one or over.
@@ -129,8 +135,8 @@ impl Writer {
         }
         let path = self.file.path().display();
         match &why {
-            Some(why) => tracing::warn!("state_file {path} cannot be written, a restart would forget: {why}"),
-            None => tracing::info!("state_file {path} can be written again"),
+            Some(why) => tracing::warn!("state_file {path} {why}"),
+            None => tracing::info!("state_file {path} is written whole again"),
         }
         self.failing = why;
     }

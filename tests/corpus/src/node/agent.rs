@@ -1,16 +1,19 @@
 //! What the agent does with the judge's word: requests, restarts, and what is said.
 
 use super::*;
-use futures_util::FutureExt;
+use crate::course::show;
+use storewatch::recording::Mark;
 use storewatch_core::{
     snapshot::{PodView, Snapshot},
-    verdict::{Reason, Status},
+    verdict::{Finding, Reason, Remedy, Status, Verdict},
 };
 
 impl Node {
     pub(super) fn advance(&mut self) {
         let advance = self.judge.advance(self.now);
-        self.tap.judged(self.now, advance.snapshot.as_ref());
+        self.watchers.iter_mut().for_each(|watcher| watcher.judged(self.now, advance.snapshot.as_ref()));
+        // Before anything else is observed, as the engine does.
+        self.watch();
         self.events.extend(advance.events);
         for request in advance.requests {
             match request {
@@ -35,8 +38,11 @@ impl Node {
                 Request::Inventory => {
                     self.schedule(self.now + Duration::from_millis(5), Event::Sample { repeat: false })
                 }
-                // No case says anything of processes.
-                Request::Processes(_) | Request::PodsPresent { .. } | Request::Ports(_) | Request::Selected { .. } => {}
+                Request::Processes(pids) => {
+                    self.asked = pids;
+                    self.schedule(self.now + Duration::from_millis(2), Event::Look { repeat: false });
+                }
+                Request::PodsPresent { .. } | Request::Ports(_) | Request::Selected { .. } => {}
             }
         }
         if let Some(snapshot) = advance.snapshot {
@@ -50,25 +56,13 @@ impl Node {
             self.schedule(next, Event::Wake);
             self.wake = Some((next, self.sequence));
         }
-        self.keep_recording();
-    }
-
-    /// Begins the recording when it is time, and takes what came.
-    fn keep_recording(&mut self) {
-        let Some((from, recording, bytes)) = &mut self.recording else { return };
-        if recording.is_none() && self.now >= START + *from {
-            *recording = Some(self.recordings.begin().unwrap());
-            self.tap.asked().now_or_never().unwrap();
-            self.tap.admit(&self.judge, self.now);
-        }
-        if let Some(recording) = recording {
-            while let Some(Some(lines)) = recording.next().now_or_never() {
-                bytes.extend(lines);
-            }
-        }
     }
 
     pub(super) fn restart(&mut self, away: Duration) {
+        // What was observed at this instant is judged before the end.
+        self.advance();
+        self.watchers.iter_mut().for_each(watch::Watcher::end);
+        let before = self.judge.snapshot(self.now);
         let memory = self.judge.memory(self.now);
         self.now = self.now + away;
         self.judge = Judge::new(settings(&self.script), self.now);
@@ -78,6 +72,7 @@ impl Node {
         self.counts.clear();
         self.latest.clear();
         self.held_details.clear();
+        self.asked.clear();
         self.in_flight = 0;
         self.next_round = self.now;
         self.queue.retain(|_, event| {
@@ -87,6 +82,7 @@ impl Node {
             )
         });
         self.advance();
+        self.check_restart(&before, away);
         self.source(SourceName::Inventory, SourceState::Active);
         self.list();
         self.schedule(self.now + Duration::from_millis(20), Event::Pd);
@@ -138,6 +134,28 @@ impl Node {
         }
     }
 
+    /// A restart is no evidence: what was known is known, since the same instant, before anything has been observed.
+    fn check_restart(&self, before: &Snapshot, away: Duration) {
+        let after = self.judge.snapshot(self.now);
+        for ((name, before), (_, after)) in subjects(before).into_iter().zip(subjects(&after)) {
+            let (was, is) = (before.verdict, after.verdict);
+            let kept = was.status != Status::Unknown || was.reason == Reason::Maintenance;
+            assert!(
+                !kept || (was.reason, was.since) == (is.reason, is.since),
+                "{:.3}: {name} was {was:?} before the restart and is {is:?} after it",
+                self.seconds()
+            );
+            if away > Duration::ZERO || !kept {
+                continue;
+            }
+            let since = |findings: &[Finding]| -> BTreeMap<String, MonoTime> {
+                findings.iter().map(|finding| (show(&Mark::of(finding)), finding.since)).collect()
+            };
+            let (was, is) = (since(before.findings), since(after.findings));
+            assert_eq!(was, is, "{:.3}: findings about {name} before and after a restart", self.seconds());
+        }
+    }
+
     /// What holds of every snapshot.
     fn check(&self, snapshot: &Snapshot) {
         let passive =
@@ -171,5 +189,47 @@ impl Node {
                 );
             }
         }
+    }
+}
+
+/// What is said of somebody.
+struct Said<'a> {
+    verdict: &'a Verdict,
+    findings: &'a [Finding],
+}
+
+/// The node, then the pods by their names.
+fn subjects(snapshot: &Snapshot) -> Vec<(String, Said<'_>)> {
+    let node = snapshot.clusters.iter().map(|cluster| {
+        let readiness = &cluster.readiness;
+        (NODE.to_owned(), Said { verdict: &readiness.verdict, findings: &readiness.findings })
+    });
+    let pods = snapshot
+        .pods
+        .iter()
+        .map(|pod| (pod.record.pod.name.to_string(), Said { verdict: &pod.verdict, findings: &pod.findings }));
+    node.chain(pods).collect()
+}
+
+impl Node {
+    /// All that is said about a pod (or the node) and its findings, in full.
+    pub(super) fn words(&mut self, name: &str) {
+        let snapshot = self.judge.snapshot(self.now);
+        let pod = snapshot.pods.iter().find(|pod| &*pod.record.pod.name == name);
+        let (verdict, findings, remedy) = match (pod, snapshot.clusters.first()) {
+            (Some(pod), _) => (&pod.verdict, &pod.findings, pod.remedy.as_ref()),
+            (None, Some(cluster)) => (&cluster.readiness.verdict, &cluster.readiness.findings, None),
+            (None, None) => panic!("there is no {name}"),
+        };
+        let advice = |Remedy { now, prevent }: &Remedy| [format!("  now: {now}"), format!("  prevent: {prevent}")];
+        let mut lines = vec![format!("{} {}: {}", verdict.status.as_str(), verdict.reason.as_str(), verdict.message)];
+        lines.extend(remedy.into_iter().flat_map(advice));
+        for finding in findings {
+            let carried = if finding.carried { " carried" } else { "" };
+            lines.push(format!("{}{carried}", show(&Mark::of(finding))));
+            lines.extend([format!("  {}", finding.message), format!("  {}", finding.evidence)]);
+            lines.extend(advice(&finding.remedy));
+        }
+        self.course.words.push((name.to_owned(), self.seconds(), lines));
     }
 }

@@ -89,7 +89,7 @@ impl Node {
         Connection {
             id,
             who: who.to_owned(),
-            owner: owner(who),
+            owner: owner(who).map(|owner| SocketOwner { pid: self.pid(who).or(owner.pid), ..owner }),
             local: SocketAddr::from(([10, 1, 0, u8::try_from(last % 250).unwrap()], port)),
             remote,
             begun: self.now,

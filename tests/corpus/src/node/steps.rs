@@ -2,7 +2,13 @@
 
 use super::*;
 use crate::script;
+use storewatch_core::id::PodUid;
 use words::{listed, pod};
+
+/// A number that is one of a process.
+pub(super) fn small(step: &Step, index: usize) -> u32 {
+    u32::try_from(step.number(index)).unwrap_or_else(|_| step.refuse("no process", step.word(index)))
+}
 
 impl Node {
     pub(super) fn step(&mut self, step: &Step) {
@@ -91,6 +97,16 @@ impl Node {
                 self.connections.retain(|_, connection| connection.who != who);
                 self.clients.retain(|_, client| client.who != who);
             }
+            "process" => self.process_begins(step),
+            "as" => {
+                self.running.insert(step.word(1).into(), small(step, 2));
+            }
+            "ends" => self.process_ends(small(step, 1)),
+            "exits" => {
+                let pods = step.rest(1).iter().map(|name| PodUid((**name).into())).collect();
+                self.observe(Observation::Exits { at: self.now, pods });
+            }
+            "words" => self.words(step.word(1)),
             "source" => {
                 let name = SourceName::ALL.into_iter().find(|name| name.as_str() == step.word(1)).unwrap();
                 let states = [SourceState::Active, SourceState::Degraded, SourceState::Absent];

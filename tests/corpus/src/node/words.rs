@@ -4,7 +4,7 @@ use crate::script::Script;
 use storewatch_core::{
     connection::SocketOwner,
     id::{CgroupId, ClusterId, HostPort, NetnsId, PodRef, PodUid},
-    pod::{Manager, PodRecord, Workload},
+    pod::{Manager, PodRecord, Wiring, Workload},
     policy::{ClusterSettings, OnUnknown, Settings, StaleTransportAction, VerdictPolicy},
     topology::{ListedStore, ReportedState},
 };
@@ -32,7 +32,7 @@ pub(super) fn owner(who: &str) -> Option<SocketOwner> {
 }
 
 /// `NAME[%UID]@CGROUP[+CGROUP][:WORKLOAD][,FLAG]`; without a workload it is `server`, `:-` is none. Flags: `host`, `pid=N`,
-/// `nocgroup` (the list does not know its cgroups).
+/// `nocgroup` (the list does not know its cgroups), `maintenance`.
 pub(super) fn pod(text: &str) -> PodRecord {
     let mut parts = text.split(',');
     let (name, place) =
@@ -57,6 +57,9 @@ pub(super) fn pod(text: &str) -> PodRecord {
         match flag.split_once('=') {
             None if flag == "host" => (pod.host_network, pod.netns) = (true, None),
             None if flag == "nocgroup" => pod.cgroups.clear(),
+            None if flag == "maintenance" => {
+                pod.wiring = Some(Wiring { maintenance: true, ..Wiring::default() });
+            }
             Some(("pid", pid)) => pod.pids.push(pid.parse().unwrap()),
             _ => panic!("no such flag: {flag}"),
         }

@@ -1,13 +1,9 @@
 //! Any sequence of faults.
 
+use crate::how_many;
 use proptest::{collection::vec, prelude::*};
 use storewatch_core::verdict::Reason;
 use storewatch_tests_corpus::{node::Node, script::Script};
-
-/// How many cases: `PROPTEST_CASES` for a longer search, else so many as a short run allows.
-fn cases(short: u32) -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(short)
-}
 
 /// One fault or repair, as a line of a scenario without its time.
 fn any_fault() -> impl Strategy<Value = String> {
@@ -34,7 +30,7 @@ fn any_fault() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(8), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: how_many(8), ..ProptestConfig::default() })]
 
     /// Any sequence of faults: the guard holds in every snapshot, and when all is well again for long, so is every pod
     /// that follows DNS.

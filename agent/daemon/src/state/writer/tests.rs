@@ -3,21 +3,13 @@ use std::{collections::BTreeSet, path::Path};
 use storewatch_core::memory::{ClusterMemory, VerdictMemory};
 
 fn memory(millis: i64) -> Memory {
-    Memory { taken_at: MonoTime::from_millis(millis), clusters: Vec::new(), pods: Vec::new() }
+    Memory { taken_at: MonoTime::from_millis(millis), ..Memory::default() }
 }
 
 /// The same, of a node with this verdict.
 fn judged(millis: i64, reason: Reason) -> Memory {
-    let verdict = VerdictMemory { reason, message: String::new(), since: MonoTime::from_millis(millis) };
-    let cluster = ClusterMemory {
-        name: "default".into(),
-        pd_peers: Vec::new(),
-        stores: Vec::new(),
-        list: Vec::new(),
-        ever_answered: true,
-        verdict,
-        tenures: Vec::new(),
-    };
+    let verdict = VerdictMemory { reason, since: MonoTime::from_millis(millis), ..VerdictMemory::default() };
+    let cluster = ClusterMemory { name: "default".into(), verdict, ..ClusterMemory::default() };
     Memory { clusters: vec![cluster], ..memory(millis) }
 }
 
