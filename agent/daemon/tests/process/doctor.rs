@@ -21,7 +21,9 @@ fn line(ended: &Ended, check: &str) -> String {
 fn beside_a_running_agent_it_says_who_holds_the_ports_and_disturbs_nobody() {
     let storage = Storage::start();
     let daemon = Daemon::start(&storage);
-    daemon.until("/readiness", |code, body| code == 200 && body["unanswered_stores"] == serde_json::json!([]));
+    daemon.until("/readiness", |code, body| {
+        code == 200 && body["active_stores"] == 3 && body["unanswered_stores"] == serde_json::json!([])
+    });
     let before = daemon.until("/readiness/pods/graph/server-0", |code, body| code == 200 && body["status"] == "Ready");
     let ended = doctor(&daemon.config(), &[]);
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{ended:?}");

@@ -94,7 +94,9 @@ fn found_explained_and_gone_with_its_process() {
         "verdict.min_other_ready=0",
     ];
     let daemon = Daemon::start_with(&storage, &pods, &sets);
-    daemon.until("/readiness", |code, body| code == 200 && body["unanswered_stores"] == serde_json::json!([]));
+    daemon.until("/readiness", |code, body| {
+        code == 200 && body["active_stores"] == 3 && body["unanswered_stores"] == serde_json::json!([])
+    });
 
     let mut java = Dialer::start(&cgroup, &["-Xmx1g", "-Dsecret=hunter2", "org.Main"]);
     java.dial(former);
