@@ -24,6 +24,8 @@ from stage import TREE, Stage
 from timeline import HEAD, Timeline
 
 HERE = pathlib.Path(__file__).resolve().parent
+# What one part of the run ends with, and the others go on.
+FAULTS = (OSError, RuntimeError, ValueError, KeyError, IndexError, TypeError, StopIteration, subprocess.SubprocessError)
 STEPS = [installing.chart, installing.kustomize, installing.refused, installing.install, installing.token, plugin.plugin]
 SCENARIOS = [*scenarios.SCENARIOS, *beyond.SCENARIOS, scenarios.uninstalled]
 
@@ -38,11 +40,18 @@ def inside(chosen: list[str]) -> int:
         stage.ready("kube-system", "k8s-app=kube-dns", 1)
         for step in STEPS:
             print(f"\n== {step.__name__}: {(step.__doc__ or '').splitlines()[0]}", flush=True)
-            step(stage)
+            try:
+                step(stage)
+            except FAULTS as error:
+                # Without an installation there is nothing to go on with.
+                if step is installing.install:
+                    raise
+                traceback.print_exc()
+                stage.check(step.__name__, "runs to its end", repr(error)[:300], False)
         for act in SCENARIOS:
             if act.__name__ in chosen or not chosen:
                 play(stage, act)
-    except (OSError, RuntimeError, ValueError, KeyError, IndexError, TypeError, subprocess.SubprocessError) as error:
+    except FAULTS as error:
         traceback.print_exc()
         stage.check("the run itself", "goes to its end", repr(error)[:300], False)
     if stage.figures:
@@ -65,7 +74,7 @@ def play(stage: Stage, act: scenarios.Callable) -> None:
     try:
         with line:
             act(stage, line)
-    except (OSError, RuntimeError, ValueError, KeyError, IndexError, TypeError, StopIteration, subprocess.SubprocessError) as error:
+    except FAULTS as error:
         traceback.print_exc()
         stage.check(act.__name__, "runs to its end", repr(error)[:300], False)
     print(HEAD)

@@ -20,7 +20,7 @@ def plugin(stage: Stage) -> None:
                 said.startswith("All is well: 2 of 2 pods on 1 node are Ready"))
     said = stage.kubectl("storewatch", "status")
     quote(said)
-    for words in ("1 node: 1 Ready", "2 of 2 ready", "the node reaches all of 3", "2 of 2 pods: 2 by the readiness gate, 0 by a probe"):
+    for words in ("1 node: 1 Ready", "2 of 2 ready", "the node reaches all 3 Stores", "2 of 2 pods: 2 by the readiness gate, 0 by a probe"):
         stage.check(f"status says {words}", True, words in said)
     pods = json.loads(stage.kubectl("storewatch", "pods", "-o", "json"))
     stage.check("pods", {"hugegraph-server-0": stage.node, "hugegraph-server-1": stage.node},
@@ -47,9 +47,11 @@ def plugin(stage: Stage) -> None:
 
 def dead_node(stage: Stage) -> None:
     """A node as the API server knows it, whose kubelet does not answer; its agent's pod is Running by the last word of it."""
-    stage.api.done("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": DEAD}})
+    stage.api.done("POST", "/api/v1/nodes", {
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": DEAD, "labels": {"kubernetes.io/os": "linux"}}})
+    room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     stage.api.done("PATCH", f"/api/v1/nodes/{DEAD}/status", {"status": {
-        "addresses": [{"type": "InternalIP", "address": "10.90.0.77"}],
+        "capacity": room, "allocatable": room, "addresses": [{"type": "InternalIP", "address": "10.90.0.77"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}}}, MERGE)
 
     def its_agent() -> dict | None:
@@ -67,7 +69,7 @@ def dead_node(stage: Stage) -> None:
         stage.check("a dead node costs its row", "no answer", row,
                     "no answer" in row and "2 nodes: 1 Ready, 1 without an answer" in said)
         stage.check("and no more than its time", "5 s and the way there", f"{took:.1f} s", took < 15)
-        stage.check("the Stores, all the same", True, "the node reaches all of 3" in said)
+        stage.check("the Stores, all the same", True, "the node reaches all 3 Stores" in said)
         said = stage.kubectl("storewatch", "pods", "--timeout", "2s")
         stage.check("the pods, all the same", True, "hugegraph-server-1" in said and f"no answer from 1 of 2 nodes: {DEAD}" in said)
     finally:

@@ -160,7 +160,7 @@ mod tests {
         let fleet = Fleet::of(vec![node("a", &["server-0 Ready"], &["1 serving"])]);
         assert_eq!(
             all_well(&fleet),
-            "All is well: 1 of 1 pods on 1 node are Ready, and nothing stands out.\n  the node reaches all of 1\n"
+            "All is well: 1 of 1 pods on 1 node are Ready, and nothing stands out.\n  the node reaches the one Store\n"
         );
         assert!(all_well(&Fleet::of(vec![node("a", &[], &[])])).starts_with("No pod is watched on 1 node: "));
     }

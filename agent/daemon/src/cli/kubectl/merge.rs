@@ -130,10 +130,11 @@ impl Fleet {
         let stores = self.stores();
         let asked = self.answers().count();
         let unwell: Vec<_> = stores.iter().filter(|store| !store.is_well()).map(StoreSeen::words).collect();
+        let all = if stores.len() == 1 { "the one Store".to_owned() } else { format!("all {} Stores", stores.len()) };
         match (stores.is_empty(), unwell.is_empty()) {
             (true, _) => vec!["no Store is known".to_owned()],
-            (false, true) if asked == 1 => vec![format!("the node reaches all of {}", stores.len())],
-            (false, true) => vec![format!("all {asked} nodes reach all of {}", stores.len())],
+            (false, true) if asked == 1 => vec![format!("the node reaches {all}")],
+            (false, true) => vec![format!("all {asked} nodes reach {all}")],
             (false, false) => unwell,
         }
     }
@@ -280,10 +281,10 @@ pub(super) mod tests {
     #[test]
     fn nodes_speak_about_one_store_together() {
         let well = ["1 serving", "2 serving"];
-        assert_eq!(words(vec![node("a", &[], &well)]), ["the node reaches all of 2"]);
+        assert_eq!(words(vec![node("a", &[], &well)]), ["the node reaches all 2 Stores"]);
         assert_eq!(
             words(vec![node("a", &[], &well), node("b", &[], &well), dead("c")]),
-            ["all 2 nodes reach all of 2"]
+            ["all 2 nodes reach all 2 Stores"]
         );
         assert_eq!(words(vec![node("a", &[], &[])]), ["no Store is known"]);
         assert_eq!(words(vec![dead("a")]), ["no Store is known"]);
