@@ -388,6 +388,8 @@ impl Container {
         self.sockets
             .orphan(|socket| socket.pid == Some(pid) || (*alone && socket.pid.is_none() && socket.origin() < at), at);
         self.stale.retain(|(_, address), _| !is_concerned(address));
+        // What nobody remembers any more needs no reading.
+        self.baselines.retain(|(target, address), _| ownership.tenure(*target, *address).is_some());
         for (target, address, tenure) in ownership.leaving().filter(|(_, address, _)| is_concerned(address)) {
             // The clock of a process that begins now begins now.
             self.baselines.insert((target, address), tenure.successor.elapsed(at));

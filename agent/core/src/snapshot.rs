@@ -56,6 +56,25 @@ pub struct Dropped {
     pub evidence: u64,
 }
 
+impl Snapshot {
+    /// The same without what each agent counts from its own start: equal for two that know the same.
+    pub fn without_counters(mut self) -> Self {
+        let Self { generation, clusters, pods, sources, kernel, unattributed, dropped, .. } = &mut self;
+        (*generation, *kernel, *dropped) = Default::default();
+        unattributed.clear();
+        sources.iter_mut().for_each(|source| source.lost = 0);
+        for store in clusters.iter_mut().flat_map(|cluster| &mut cluster.stores) {
+            store.pings.clear();
+            store.ping_durations = Default::default();
+        }
+        for pod in pods {
+            pod.transitions.clear();
+            pod.targets.clear();
+        }
+        self
+    }
+}
+
 /// A cluster as seen from this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterView {

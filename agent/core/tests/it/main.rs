@@ -1,14 +1,23 @@
-//! The core as a whole: timelines in, verdict timelines out.
+//! The core under disorder: anything in any order, floods, lists that make no sense, a large node. What situations come to
+//! is in `tests/corpus`.
 //!
-//! `scenarios` plays the files of `tests/scenarios` through a simulated node ([`node`]) whose pings, DNS and PD behave as
-//! the file says, and compares what the judge says with the file's own ending. `UPDATE=1` writes the endings anew; read
-//! the difference before you believe it. `kubernetes` is about what a control plane adds, `properties` throws disorder at
-//! the judge. Labelled situations, and scripts of what happened and of the connection table, are in `tests/corpus`.
+//! `PROPTEST_CASES=N` makes N cases of each property (`make test-long`).
 
-#![expect(clippy::unwrap_used, reason = "a broken scenario is a failed test")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-mod kubernetes;
-mod node;
-mod properties;
-mod scenarios;
-mod script;
+mod any;
+mod bounds;
+mod disorder;
+mod floods;
+mod heap;
+mod large;
+mod lists;
+
+use proptest::prelude::ProptestConfig;
+
+/// So many cases as a short run allows, unless the environment asks for more.
+fn how_many(short: u32) -> ProptestConfig {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    let usual = ProptestConfig::default();
+    ProptestConfig { cases: if asked { usual.cases } else { short }, ..usual }
+}

@@ -133,31 +133,12 @@ impl Node {
     }
 }
 
-/// All that is published but the counters, which begin with each agent.
-fn essence(snapshot: &Snapshot) -> Snapshot {
-    let mut snapshot = snapshot.clone();
-    snapshot.generation = 0;
-    snapshot.kernel = Default::default();
-    snapshot.dropped = Default::default();
-    snapshot.unattributed.clear();
-    snapshot.sources.iter_mut().for_each(|source| source.lost = 0);
-    for store in snapshot.clusters.iter_mut().flat_map(|cluster| &mut cluster.stores) {
-        store.pings.clear();
-        store.ping_durations = Default::default();
-    }
-    for pod in &mut snapshot.pods {
-        pod.transitions.clear();
-        pod.targets.clear();
-    }
-    snapshot
-}
-
 /// The first line in which they differ.
 fn difference(now: MonoTime, right: Option<&Snapshot>, twin: Option<&Snapshot>) -> Option<String> {
     let at = super::seconds(now);
     let (right, twin) = match (right, twin) {
         (None, None) => return None,
-        (Some(right), Some(twin)) => (essence(right), essence(twin)),
+        (Some(right), Some(twin)) => (right.clone().without_counters(), twin.clone().without_counters()),
         (right, _) => {
             let who = if right.is_some() { "the agent" } else { "the twin" };
             return Some(format!("{at:.3}: only {who} publishes"));

@@ -14,6 +14,7 @@ use storewatch_tests_corpus::{
     course::Course,
 };
 
+mod endpoints;
 mod events;
 mod faults;
 mod kills;

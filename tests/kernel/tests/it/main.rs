@@ -23,12 +23,12 @@
 //! | 14: a time-out in softirq | `hooks::the_kernel_gives_up_in_softirq_..` |
 //! | 15: four processes, a full buffer, no reader | `storms::counters_stay_exact_..`; the probe's tail: `tests/bench` |
 //! | 16: connections older than the agent, and than the list | `inventory::what_was_there_before_..`, `attribution::an_old_connection_..` |
-//! | 17: an idle connection to an address that was left | `inventory::an_idle_connection_..`; the verdict: `agent/core/tests/scenarios` |
+//! | 17: an idle connection to an address that was left | `inventory::an_idle_connection_..`; the verdict: `tests/corpus/cases/kernel` |
 //! | 18: IPv4 through an IPv6 socket | `hooks::refused_by_each_family`, `local::what_the_own_routing_..` |
 //! | 19: a dead address on the own link | `cases::a_dead_address_..`, `rows::a_dead_address_..` |
 //! | 20: tracefs unmounted; functions not traceable | `rights::tracefs_is_not_needed`, `hooks::every_hook_is_active_..` |
 //! | 21: the agent killed and restarted | `agent/daemon/tests/process/restart.rs` |
-//! | 22: PD away | `agent/daemon/tests/process/storage.rs`, `agent/core/tests/scenarios` |
+//! | 22: PD away | `agent/daemon/tests/process/storage.rs`, `tests/corpus/cases/kernel` |
 //! | 23: Stores in a blackhole, readiness asked | `agent/daemon/tests/process/silence.rs` |
 //! | 24: host network; cgroup v1 | `attribution::host_network_pods_..`, `attribution::without_cgroups_of_v2_..` |
 //!
