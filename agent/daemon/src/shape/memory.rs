@@ -1,7 +1,7 @@
 //! All that decides: the state file, and the begin of a recording.
 
 use super::Stored;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct as _};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::{IpAddr, SocketAddr},
@@ -12,6 +12,32 @@ use storewatch_core::{
     connection, endpoints, id, memory, ownership, ping, pod, pods, process, rounds, snapshot, source, stale,
     time::MonoTime, topology, verdict,
 };
+
+/// A memory on its way to the disk: pod by pod, so that no second shape of all is held beside it.
+#[derive(Debug)]
+pub(crate) struct Writing<'a>(pub(crate) &'a memory::Memory);
+
+impl Serialize for Writing<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let memory::Memory { taken_at, watched_since, clusters, pods, node } = self.0;
+        let mut fields = serializer.serialize_struct("Memory", 5)?;
+        fields.serialize_field("taken_at", &taken_at.put())?;
+        fields.serialize_field("watched_since", &watched_since.put())?;
+        fields.serialize_field("clusters", &Each(clusters))?;
+        fields.serialize_field("pods", &Each(pods))?;
+        fields.serialize_field("node", &node.put())?;
+        fields.end()
+    }
+}
+
+/// A list, one after the other.
+struct Each<'a, T>(&'a [T]);
+
+impl<T: Stored<Shape: Serialize>> Serialize for Each<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(T::put))
+    }
+}
 
 names! {
     ClaimSource of ownership::ClaimSource { Config, Pd, Dns, Endpoints, Identity }

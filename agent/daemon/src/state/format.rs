@@ -49,12 +49,20 @@ struct AnyHeader {
     version: u32,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
     boot: BootId,
     taken: String,
     memory: shape::memory::Memory,
+}
+
+/// The same on its way to the disk: a large node's memory is not held in a second shape.
+#[derive(Serialize)]
+struct Writing<'a> {
+    boot: &'a BootId,
+    taken: String,
+    memory: shape::memory::Writing<'a>,
 }
 
 /// What a file held.
@@ -116,14 +124,21 @@ pub(super) fn encode(memory: &Memory, node: &str, boot: &BootId, clock: &ClockPa
 }
 
 fn encode_all(memory: &Memory, node: &str, boot: &BootId, clock: &ClockPair) -> io::Result<Vec<u8>> {
-    let content = Content { boot: boot.clone(), taken: clock.date(memory.taken_at).to_string(), memory: memory.put() };
-    let content = serde_json::to_vec(&content)?;
-    let header = Header { format: FORMAT.into(), version: VERSION, node: node.into(), crc32: checksum(&content) };
-    let mut bytes = serde_json::to_vec(&header)?;
-    bytes.pop();
-    bytes.extend_from_slice(OPENING.as_bytes());
-    bytes.push(b'\n');
-    bytes.extend_from_slice(&content);
+    let first = |crc32: String| -> io::Result<Vec<u8>> {
+        let header = Header { format: FORMAT.into(), version: VERSION, node: node.into(), crc32 };
+        let mut line = serde_json::to_vec(&header)?;
+        line.pop();
+        line.extend_from_slice(OPENING.as_bytes());
+        line.push(b'\n');
+        Ok(line)
+    };
+    // The checksum stands before what it is taken of, and is always as long.
+    let mut bytes = first(checksum(b""))?;
+    let begin = bytes.len();
+    let taken = clock.date(memory.taken_at).to_string();
+    serde_json::to_writer(&mut bytes, &Writing { boot, taken, memory: shape::memory::Writing(memory) })?;
+    let line = first(checksum(bytes.get(begin..).unwrap_or_default()))?;
+    bytes.splice(..begin, line);
     bytes.extend_from_slice(CLOSING.as_bytes());
     if u64::try_from(bytes.len()).is_ok_and(|length| length <= MAX_BYTES) {
         Ok(bytes)
