@@ -1,7 +1,7 @@
 # A map of what can be done here; the work is in `.ci/`. Each target first installs what it needs and is missing (as root
 # on Debian 12), names it elsewhere, and installs nothing the second time.
 
-.PHONY: help build demo demo-hugegraph test test-fast test-kernels test-hugegraph test-hugegraph-full test-kubernetes image package bench lint
+.PHONY: help build demo demo-hugegraph test test-fast test-long test-kernels test-hugegraph test-hugegraph-full test-kubernetes image package bench lint
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,10 @@ test: ## everything that is checked: lints, unit tests; as root also kernel, pro
 test-fast: ## the inner loop: format and the tests without root
 	@.ci/prepare $@
 	@.ci/test fast
+
+test-long: ## CASES (10000) of each property test, and every situation from ten times as many instants: about an hour
+	@.ci/prepare test-fast
+	@.ci/long
 
 # HugeGraph comes from Maven Central, cached outside the tree. HUGEGRAPH_VERSION=1.7.0 needs HUGEGRAPH_SOURCE=TREE too; ARGS
 # goes to the script (ARGS=--keep, ARGS=--help, ARGS='store-cut store-roll').

@@ -48,6 +48,11 @@ impl ObservationSender {
         }
     }
 
+    /// Counts one that could not even be understood.
+    pub fn not_understood(&self, source: SourceName) {
+        self.lost[index(source)].fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Hands over what must arrive, waiting for room. An error means that the engine has ended.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ pub mod ticks;
 
 use capability::Capabilities;
 use counters::{Counters, Reading};
-use decode::Decoder;
+use decode::{DecodeError, Decoder};
 use loader::{Control, Hook, Loaded, Tier};
 use stats::{Activity, KernelStats, Totals};
 
@@ -52,6 +52,8 @@ const PAUSE_FACTOR: u32 = 10;
 const PRUNE: Duration = Duration::from_secs(60);
 /// Details handled before the loop looks at its other duties.
 const BATCH: usize = 512;
+/// Least distance between two lines about records that are refused.
+const REFUSED_SPACING: Duration = Duration::from_secs(1);
 
 /// What the kernel source is to do.
 #[derive(Clone, Debug)]
@@ -105,6 +107,7 @@ struct Readers {
     activity: Activity,
     events: AsyncFd<aya::maps::RingBuf<aya::maps::MapData>>,
     log: Option<AsyncFd<EbpfLogger<&'static dyn log::Log>>>,
+    refused: Refused,
 }
 
 /// What others may ask of the kernel source at any time.
@@ -210,7 +213,14 @@ impl KernelSource {
             handle,
             state,
             detail: missing.into_iter().chain(unseen).collect::<Vec<_>>().join("; ").into(),
-            readers: Some(Readers { decoder, counters, activity: Activity::default(), events, log: log.ok() }),
+            readers: Some(Readers {
+                decoder,
+                counters,
+                activity: Activity::default(),
+                events,
+                log: log.ok(),
+                refused: Refused::default(),
+            }),
             inventory,
         })
     }
@@ -363,9 +373,29 @@ async fn finished(sampling: &mut Option<tokio::task::JoinHandle<inventory::Finis
     }
 }
 
+/// Records that this agent does not understand: each is lost and counted, and of those of a second one is named.
+#[derive(Debug, Default)]
+struct Refused {
+    /// Since when the present second runs, and how many it has had.
+    second: Option<(Instant, u64)>,
+}
+
+impl Refused {
+    fn say(&mut self, reason: DecodeError) {
+        match &mut self.second {
+            Some((begun, count)) if begun.elapsed() < REFUSED_SPACING => *count += 1,
+            second => {
+                let before = second.map_or(0, |(_, count)| count);
+                *second = Some((Instant::now(), 0));
+                tracing::error!(%reason, before, "a record of the kernel is refused");
+            }
+        }
+    }
+}
+
 /// Passes on what waits in the ring buffer, or waits for it. Cancel-safe: it awaits readiness only.
 async fn next_details(readers: &mut Option<Readers>, observations: &ObservationSender) -> anyhow::Result<()> {
-    let Some(Readers { decoder, events, log, .. }) = readers else { return std::future::pending().await };
+    let Some(Readers { decoder, events, log, refused, .. }) = readers else { return std::future::pending().await };
     loop {
         let (mut ready, is_log) = tokio::select! {
             ready = events.readable_mut() => (Some(ready?), false),
@@ -379,7 +409,10 @@ async fn next_details(readers: &mut Option<Readers>, observations: &ObservationS
         while let Some(record) = ready.get_inner_mut().next() {
             match decoder.event(&record) {
                 Ok(event) => observations.offer(SourceName::Kernel, Observation::Connection(event)),
-                Err(reason) => tracing::error!(%reason, "a record of the kernel is refused"),
+                Err(reason) => {
+                    observations.not_understood(SourceName::Kernel);
+                    refused.say(reason);
+                }
             }
             handled += 1;
             if handled == BATCH {

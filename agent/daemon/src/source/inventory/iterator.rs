@@ -81,3 +81,65 @@ fn take(
 fn number(record: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(record.get(at..at + 8)?.try_into().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::{Seek as _, Write as _};
+    use storewatch_ebpf_common::{ABI_VERSION, config::Offsets};
+
+    fn read_bytes(bytes: &[u8]) -> Result<Reading, String> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file.rewind().unwrap();
+        read(file, &Decoder::new(&Offsets::NONE), Ticks::default())
+    }
+
+    /// Records of this version that are zero but for their socket and their port.
+    fn records(sockets: &[u64]) -> Vec<u8> {
+        let mut bytes = vec![0; RECORD * sockets.len()];
+        for (record, socket) in bytes.chunks_exact_mut(RECORD).zip(sockets) {
+            let mut put = |at: usize, value: &[u8]| record[at..at + value.len()].copy_from_slice(value);
+            put(std::mem::offset_of!(RawSocket, socket), &socket.to_ne_bytes());
+            put(std::mem::offset_of!(RawSocket, abi), &ABI_VERSION.to_ne_bytes());
+            put(std::mem::offset_of!(RawSocket, state), &[1]);
+            put(std::mem::offset_of!(RawSocket, remote_port), &8500_u16.to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn whole_records_are_sockets_and_each_socket_is_one() {
+        let reading = read_bytes(&records(&[1, 2, 1])).unwrap();
+        assert_eq!(reading.sample.sockets.len(), 2);
+        assert!(reading.sample.complete && reading.shortfall.is_empty());
+    }
+
+    proptest! {
+        /// Cut anywhere, or of another version at any place: an error that names it, never half an inventory.
+        #[test]
+        fn a_damaged_inventory_is_refused_by_name(count in 1_usize..300, at in any::<prop::sample::Index>(), version in any::<u16>(), cut in any::<bool>()) {
+            let sockets: Vec<u64> = (1..=count as u64).collect();
+            let mut bytes = records(&sockets);
+            if cut {
+                bytes.truncate(at.index(bytes.len()));
+                let whole = bytes.len().is_multiple_of(RECORD);
+                match read_bytes(&bytes) {
+                    Ok(reading) => prop_assert!(whole && reading.sample.sockets.len() == bytes.len() / RECORD),
+                    Err(why) => prop_assert!(!whole && why.contains("ended within a record"), "{}", why),
+                }
+            } else if version != ABI_VERSION {
+                let place = at.index(count) * RECORD + std::mem::offset_of!(RawSocket, abi);
+                bytes[place..place + 2].copy_from_slice(&version.to_ne_bytes());
+                let why = read_bytes(&bytes).unwrap_err();
+                prop_assert!(why.contains(&format!("ABI version {version}")), "{}", why);
+            }
+        }
+
+        #[test]
+        fn any_bytes_give_an_inventory_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..4 * RECORD)) {
+            let _ = read_bytes(&bytes);
+        }
+    }
+}

@@ -127,6 +127,14 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_stat_or_none(text in "\\PC{0,200}", number in proptest::prelude::any::<i128>()) {
+            let _ = Stat::parse(&text);
+            let _ = Stat::parse(&format!("12 ({text}) S 1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 {number} 1 1"));
+        }
+    }
+
     #[test]
     fn stat_is_read_whatever_the_name() {
         let rest =

@@ -73,6 +73,57 @@ proptest! {
     }
 }
 
+/// A line as a kernel writes it, or one that none would.
+fn any_line() -> impl Strategy<Value = Vec<u8>> {
+    let real = || proptest::sample::select(vec![V4, V6, MAPPED, LISTENER]).prop_map(|line| line.as_bytes().to_vec());
+    let damaged =
+        (real(), any::<prop::sample::Index>(), any::<u8>(), any::<bool>()).prop_map(|(line, at, byte, cut)| {
+            let (mut line, at) = (line.clone(), at.index(line.len()));
+            line[at] = byte;
+            line.truncate(if cut { at } else { line.len() });
+            line
+        });
+    prop_oneof![
+        4 => real(),
+        4 => damaged,
+        2 => proptest::collection::vec(any::<u8>(), 0..300),
+        1 => (0_usize..20_000).prop_map(|length| vec![b'7'; length]),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(64).max(asked()), ..ProptestConfig::default() })]
+
+    /// Whatever stands in a table: what can be read is read, what cannot is named, and nothing is invented.
+    #[test]
+    fn any_table_gives_a_sample_that_tells_its_shortfall(lines in proptest::collection::vec(any_line(), 0..40), ended in any::<bool>()) {
+        let root = proc_with(&[(10, &[], &[4711])]);
+        let mut table = b"  sl  heading\n".to_vec();
+        for line in &lines {
+            table.extend_from_slice(line);
+            table.push(b'\n');
+        }
+        if !ended {
+            table.pop();
+        }
+        fs::write(root.path().join("10/net/tcp"), &table).unwrap();
+        let Reading { sample, shortfall, .. } = read(&root, &[8500]);
+        // An empty line is one that cannot be read; what follows the last line's end is none.
+        let text = table.strip_suffix(b"\n").unwrap_or(&table);
+        let rows = || text.split(|byte| *byte == b'\n').skip(1);
+        let good = rows().filter(|row| row.len() < 4096 && Line::parse(row).is_ok()).count();
+        prop_assert!(sample.complete && sample.sockets.len() <= good);
+        let bad = rows().any(|row| Line::parse(row).is_err());
+        prop_assert_eq!(bad, shortfall.ends_with("lines could not be read"), "{}", shortfall);
+        prop_assert!(sample.sockets.iter().all(|socket| socket.remote.port() == 8500));
+    }
+}
+
+/// Cases that the environment asks for.
+fn asked() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
 /// A `/proc` with the given processes: pid, table, inodes of its sockets.
 fn proc_with(processes: &[(u32, &[&str], &[u64])]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();

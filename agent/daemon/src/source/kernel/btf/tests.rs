@@ -178,6 +178,58 @@ proptest! {
     }
 }
 
+/// A kind of type, and its members: which name, which type, which offset in bits.
+type Drawn = (u32, Vec<(u8, u32, u32)>);
+
+/// Types that refer to any others, themselves and what does not exist among them.
+fn any_types() -> impl Strategy<Value = Vec<Drawn>> {
+    let kinds = vec![
+        kind::STRUCT,
+        kind::UNION,
+        kind::TYPEDEF,
+        kind::CONST,
+        kind::PTR,
+        kind::TYPE_TAG,
+        kind::FUNC_PROTO,
+        kind::INT,
+    ];
+    let member = (0_u8..4, 0_u32..40, any::<u32>());
+    proptest::collection::vec((proptest::sample::select(kinds), proptest::collection::vec(member, 0..12)), 1..40)
+}
+
+proptest! {
+    /// A question about types that refer to each other in whatever way is answered, in bounded time: each takes some
+    /// hundred thousand steps at most.
+    #[test]
+    fn any_web_of_types_gives_an_answer(types in any_types()) {
+        let mut w = Writer::new();
+        for (number, (kind, members)) in types.iter().enumerate() {
+            let link = members.first().map_or(0, |(_, ty, _)| *ty);
+            let name = if number % 3 == 0 { "outer" } else { "btf_trace_shot" };
+            match *kind {
+                kind::STRUCT | kind::UNION => {
+                    let named = |(name, ty, bits): &(u8, u32, u32)| (["", "a", "x", "y"][usize::from(*name)], *ty, *bits);
+                    let members: Vec<_> = members.iter().map(named).collect();
+                    w.composite(if number % 2 == 0 { "outer" } else { "" }, *kind, &members);
+                }
+                kind::INT => {
+                    w.int();
+                }
+                kind::FUNC_PROTO => {
+                    let body: Vec<u32> = members.iter().flat_map(|(_, ty, _)| [0, *ty]).collect();
+                    w.ty("", *kind, false, members.len() as u32, 0, &body);
+                }
+                _ => {
+                    w.ty(name, *kind, false, 0, link, &[]);
+                }
+            }
+        }
+        let bytes = w.bytes();
+        prop_assert!(Btf::parse(&bytes).is_ok());
+        ask_everything(&bytes);
+    }
+}
+
 #[test]
 fn the_running_kernel_has_every_field() {
     let Ok(bytes) = fs::read(crate::source::kernel::capability::BTF_PATH) else {

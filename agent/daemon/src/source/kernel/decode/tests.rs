@@ -238,6 +238,19 @@ fn counter_keys_are_translated_or_refused() {
 }
 
 proptest! {
+    /// Programs of another version may mean anything by the same bytes: their records are refused by that version alone.
+    #[test]
+    fn a_record_of_another_version_is_refused_by_its_version(mut bytes in proptest::collection::vec(any::<u8>(), 120), version in any::<u16>()) {
+        prop_assume!(version != ABI_VERSION);
+        // The version stands at another place in each of the two.
+        let event = std::mem::offset_of!(RawEvent, abi);
+        bytes[event..event + 2].copy_from_slice(&version.to_ne_bytes());
+        prop_assert_eq!(DECODER.event(&bytes), Err(DecodeError::Abi(version)));
+        let socket = std::mem::offset_of!(RawSocket, abi);
+        bytes[socket..socket + 2].copy_from_slice(&version.to_ne_bytes());
+        prop_assert_eq!(DECODER.socket(&bytes, &Ticks::default()), Err(DecodeError::Abi(version)));
+    }
+
     #[test]
     fn any_record_gives_a_value_or_an_error(mut bytes in proptest::collection::vec(any::<u8>(), 120), known in any::<bool>()) {
         if known {
