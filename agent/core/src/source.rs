@@ -66,7 +66,7 @@ pub struct SourceReport {
     pub at: MonoTime,
     /// How it is.
     pub state: SourceState,
-    /// Why, and how to get the rest; empty when active.
+    /// Why, and how to get the rest; when active, what it cannot see all the same, or empty.
     pub detail: Arc<str>,
 }
 

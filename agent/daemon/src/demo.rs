@@ -14,7 +14,7 @@ pub mod world;
 
 use crate::runtime::shutdown::Signals;
 use agent::Agent;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use cluster::Cluster;
 use std::{io::Write, path::Path, process::ExitCode, time::Duration};
 
@@ -74,8 +74,11 @@ async fn tell(keep: bool) -> Result<ExitCode> {
                     break;
                 }
                 () = tokio::time::sleep(WATCH) => {
+                    // Whoever looks around may kill what he likes; only without the agent is there nothing to see.
                     if let Some(fallen) = cluster.fallen() {
-                        bail!(fallen);
+                        ensure!(cluster.pid("agent").is_some(), "{fallen}");
+                        writeln!(out, "   {fallen}")?;
+                        out.flush()?;
                     }
                 }
             }
@@ -103,7 +106,7 @@ fn invite(cluster: &Cluster, out: &mut impl Write) -> Result<()> {
     ] {
         writeln!(out, "   {line}")?;
     }
-    for (name, what) in [("store-0", "STOP"), ("store-0", "CONT"), ("pd", "KILL")] {
+    for (name, what) in [("store-0", "STOP"), ("store-0", "CONT"), ("store-0", "KILL"), ("pd", "KILL")] {
         if let Some(pid) = cluster.pid(name) {
             writeln!(out, "   kill -{what} {pid}    # {name}")?;
         }

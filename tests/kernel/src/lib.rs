@@ -199,9 +199,15 @@ impl Watch {
         let missed = self.handle.stats().map_or_else(Vec::new, |stats| stats.programs);
         let missed: Vec<_> = missed.iter().filter(|program| program.missed > 0).collect();
         let reports = &self.reports[self.reports.len().saturating_sub(2)..];
+        // The shortest first, and of a storm only the end: whoever reads this reads the beginning of it.
+        let events = &self.events[self.events.len().saturating_sub(20)..];
         format!(
-            "events {:#?}; counts {:#?}; last reports {reports:?}; losses {:?}; programs not run {missed:?}",
-            self.events, self.counts, self.losses
+            "programs not run {missed:?}; losses {:?}; in the maps {:?}; totals {:?}; last reports {reports:?}; \
+             counts {:#?}; last events {events:#?}",
+            self.losses,
+            self.handle.occupancy(),
+            self.handle.stats().map(|stats| stats.kinds),
+            self.counts
         )
     }
 

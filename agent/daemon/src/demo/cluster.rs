@@ -186,13 +186,16 @@ impl Cluster {
         self.start_part(name, &Part::Client(resolving))
     }
 
-    /// A part that has ended without being told to, with the end of what it printed.
+    /// A part that has ended without being told to, with the end of what it printed. Each is told once, and is none of the
+    /// cluster's any more.
     pub fn fallen(&mut self) -> Option<String> {
         let (name, status) =
             self.parts.iter_mut().find_map(|(name, child)| Some((name.clone(), child.try_wait().ok()??)))?;
+        self.parts.remove(&name);
         let printed = fs::read_to_string(log(&name)).unwrap_or_default();
         let tail: Vec<_> = printed.lines().rev().take(5).collect();
-        Some(format!("{name} ended ({status}): {}", tail.into_iter().rev().collect::<Vec<_>>().join(" | ")))
+        let colon = if tail.is_empty() { "" } else { ": " };
+        Some(format!("{name} ended ({status}){colon}{}", tail.into_iter().rev().collect::<Vec<_>>().join(" | ")))
     }
 
     /// The process of a part, for whoever wants to enter its namespaces.

@@ -193,6 +193,9 @@ fn read_list(watched: &mut Watched, clusters: &[Arc<str>]) -> Option<Result<Vec<
 struct Reading {
     /// `None` while no good list was ever read.
     pods: Option<Vec<Arc<PodRecord>>>,
+    /// The list is as its source gives it now; false: the last good one is kept. That a pod cannot be found in the kernel
+    /// takes nothing from the list: who is not in it does not exist.
+    current: bool,
     /// What is wrong; empty when all is well.
     detail: Arc<str>,
 }
@@ -203,7 +206,7 @@ impl Reading {
         let state = match &self.pods {
             // Nobody is served before the first list, however long it takes; the node is judged without it.
             None => SourceState::Absent,
-            Some(_) if self.detail.is_empty() => SourceState::Active,
+            Some(_) if self.current => SourceState::Active,
             Some(_) => SourceState::Degraded,
         };
         let mut list = Vec::new();
@@ -245,9 +248,10 @@ impl Reader {
                 self.broken = Some(format!("{}; {kept}", few(&problems)));
             }
         }
+        let current = self.broken.is_none();
         let mut problems: Vec<String> = self.broken.iter().cloned().collect();
         let pods = self.entries.as_ref().map(|entries| self.locator.locate(entries, &mut problems));
-        Reading { pods, detail: few(&problems).into() }
+        Reading { pods, current, detail: few(&problems).into() }
     }
 }
 

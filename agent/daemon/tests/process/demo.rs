@@ -122,3 +122,26 @@ fn a_signal_in_the_middle_leaves_nothing() {
         before.assert_nothing_is_left();
     }
 }
+
+#[test]
+#[ignore = "needs root: namespaces and eBPF programs"]
+fn what_is_killed_in_a_demo_that_is_kept_does_not_end_it() {
+    let before = Before::look();
+    let mut child = demo().arg("--keep").spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let pids: Vec<i32> = ["# store-0", "# pd"]
+        .into_iter()
+        .map(|part| {
+            let line = lines.find(|line| line.contains("kill -KILL") && line.ends_with(part)).unwrap();
+            line.split_whitespace().nth(2).unwrap().parse().unwrap()
+        })
+        .collect();
+    for (pid, name) in pids.into_iter().zip(["store-0", "pd"]) {
+        kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        assert!(lines.any(|line| line.trim_start().starts_with(&format!("{name} ended (signal: 9"))), "{name}");
+    }
+    kill(nix::unistd::Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    assert!(lines.any(|line| line.starts_with("The end")), "the demo fell with what was killed");
+    assert!(child.wait().unwrap().success());
+    before.assert_nothing_is_left();
+}

@@ -104,11 +104,12 @@ pub(super) async fn follow(selection: &Selection, host: Host, sender: &Observati
         }
         let now = clock::now();
         let due = now.since(said) >= super::PERIOD * CONFIRM;
+        let current = problems.is_empty();
         let reading = if let Some(list) = list.clone() {
             let (back, reading) = spawn_blocking(move || {
                 let reading = placing.as_mut().map(|placing| {
                     let pods = placing.place(&list, &mut problems);
-                    Reading { pods: Some(pods), detail: few(&problems).into() }
+                    Reading { pods: Some(pods), current, detail: few(&problems).into() }
                 });
                 (placing, reading)
             })
@@ -117,7 +118,7 @@ pub(super) async fn follow(selection: &Selection, host: Host, sender: &Observati
             let Some(reading) = reading else { return Ok(()) };
             reading
         } else {
-            Reading { pods: None, detail: few(&problems).into() }
+            Reading { pods: None, current, detail: few(&problems).into() }
         };
         if last.as_ref() != Some(&reading) || due {
             for observation in reading.observations(now) {

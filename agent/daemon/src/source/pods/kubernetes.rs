@@ -113,11 +113,12 @@ pub(super) async fn follow(
             }
             continue;
         };
+        let current = problems.is_empty();
         // Reading files can block.
         let (back, reading) = spawn_blocking(move || {
             let reading = placing.as_mut().map(|placing| {
                 let pods = placing.place(&list, &mut problems);
-                Reading { pods: Some(pods), detail: few(&problems).into() }
+                Reading { pods: Some(pods), current, detail: few(&problems).into() }
             });
             (placing, reading)
         })

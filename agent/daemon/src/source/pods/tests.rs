@@ -364,6 +364,20 @@ fn task(source: PodSource, file: &Path, root: &Path) -> PodsTask {
 }
 
 #[tokio::test]
+async fn a_pod_that_is_not_found_takes_nothing_from_the_list() {
+    let machine = Machine::new();
+    machine.list(&format!("{ONE}netns: ROOT/netns/none}}\n"));
+    let (sender, mut receiver) = crate::observe::channel();
+    let mut tasks = Tasks::default();
+    tasks.spawn("pods", task(PodSource::File, &machine.path("pods.yaml"), machine.root.path()).run(sender));
+    assert!(matches!(receiver.recv().await, Some(Observation::Pods { pods, .. }) if pods.len() == 1));
+    let Some(Observation::Source(report)) = receiver.recv().await else { panic!("no report") };
+    // A pod that is not listed does not exist, so the list must count as fresh; what is amiss is said all the same.
+    assert_eq!(report.state, SourceState::Active);
+    assert!(report.detail.contains("netns/none"), "{}", report.detail);
+}
+
+#[tokio::test]
 async fn a_source_that_has_no_list_says_so() {
     let rows = [
         (PodSource::None, SourceState::Absent, "pods.source: none"),
