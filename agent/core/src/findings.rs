@@ -258,7 +258,7 @@ impl TargetFacts {
             let places = places.join(", ");
             Said::new(
                 FindingCode::PathBlackhole,
-                Severity::Critical,
+                if again.is_none() { Severity::Critical } else { Severity::Warning },
                 format!("this pod {does} not reach {} at {places}, which answers this node{now}", name()),
                 format!(
                     "{} failed ({}), each between two pings of this node to the same address that were answered, the last \
@@ -418,8 +418,13 @@ impl Draft<'_> {
     /// The finding, with its remedy; whoever remembers an earlier begin puts it in.
     pub(crate) fn finding(&self, target: Option<(TargetKey, &Named)>, said: Said) -> Finding {
         let Said { code, severity, message, evidence, facts, mode, since } = said;
-        let case =
-            Case { pod: Some((self.record, self.client)), target: target.map(|(_, named)| named), mode, facts: &facts };
+        let case = Case {
+            pod: Some((self.record, self.client)),
+            target: target.map(|(_, named)| named),
+            mode,
+            severity,
+            facts: &facts,
+        };
         Finding {
             remedy: remedy::remedy(code, &case),
             code,

@@ -13,7 +13,8 @@ pub(crate) struct Named {
     pub(crate) name: String,
     /// The same for sentences about addresses that change: without one.
     pub(crate) lasting: String,
-    address: String,
+    /// What dials it.
+    pub(crate) address: String,
     place: Place,
 }
 

@@ -229,7 +229,8 @@ impl Pd {
             let since = streak.since.filter(|_| streak.count >= self.threshold)?;
             let facts = Facts { attempts: Some(streak.count.into()), answers: Some(0), ..Facts::default() };
             let named = named();
-            let case = Case { pod: None, target: named.as_ref(), mode: None, facts: &facts };
+            let case =
+                Case { pod: None, target: named.as_ref(), mode: None, severity: Severity::Warning, facts: &facts };
             let trouble = Some(trouble()).filter(|text| !text.is_empty());
             Some(Finding {
                 remedy: remedy::remedy(code, &case),

@@ -9,7 +9,7 @@ use crate::{
     naming::Named,
     pod::{Manager, PodRecord},
     process::{CommandLine, FlagValue},
-    verdict::{Facts, FindingCode, Reason, Remedy, StaleMode},
+    verdict::{Facts, FindingCode, Reason, Remedy, Severity, StaleMode},
 };
 use std::sync::Arc;
 
@@ -37,6 +37,8 @@ pub(crate) struct Case<'a> {
     pub(crate) target: Option<&'a Named>,
     /// How a stale transport shows.
     pub(crate) mode: Option<StaleMode>,
+    /// How bad it is now: what is over is told for a while.
+    pub(crate) severity: Severity,
     /// The numbers behind the finding.
     pub(crate) facts: &'a Facts,
 }
@@ -95,6 +97,10 @@ pub(crate) fn remedy(code: FindingCode, case: &Case<'_>) -> Remedy {
                 "a liveness probe on the store's own gRPC port, and memory and CPU that suffice".into(),
             )
         }
+        FindingCode::PathBlackhole if case.severity != Severity::Critical => (
+            format!("nothing: it is over. If it comes back: {}", case.policies()),
+            "the store's port in every network policy that selects this pod".into(),
+        ),
         FindingCode::PathBlackhole => (
             format!("{} A connection that is only stuck is freed by: {}", case.policies(), case.restart()),
             "the store's port in every network policy that selects this pod; against half-open connections, keep-alive"
@@ -292,12 +298,14 @@ pub(crate) fn advice(
     let replicas = "stores on different nodes, and at least three replicas of each partition";
     let (now, prevent) = match reason {
         Reason::StoreAnswering | Reason::PassiveOnly => return None,
-        Reason::NoStoreAnswers => (
-            format!("bring a store back: {}. Restarting this pod does not help", all(&stores())),
-            replicas.to_owned(),
-        ),
+        Reason::NoStoreAnswers => {
+            (format!("bring a store back: {}. Restarting this pod does not help", all(&stores())), replicas.to_owned())
+        }
         Reason::NoStoreRegistered => (
-            format!("start a store; if one runs, it or PD says why it is not registered: {}", pd().map_or_else(|| "read its log".into(), |pd| pd.log())),
+            format!(
+                "start a store; if one runs, it or PD says why it is not registered: {}",
+                pd().map_or_else(|| "read its log".into(), |pd| pd.log())
+            ),
             "PD's data on a volume that outlives its pod".to_owned(),
         ),
         Reason::StoreListUnknown => (
@@ -306,16 +314,18 @@ pub(crate) fn advice(
         ),
         Reason::PodCannotReachStores => {
             let facts = Facts::default();
-            let case = Case { pod: Some(pod), target: None, mode: None, facts: &facts };
+            let case = Case { pod: Some(pod), target: None, mode: None, severity: Severity::Critical, facts: &facts };
             let Remedy { now, prevent } = remedy(FindingCode::PathBlackhole, &case);
             (now, prevent)
         }
         Reason::StaleTransport => (restart(record, client), dns(client)),
         Reason::NoEvidenceYet => (
-            "wait: some rounds of pings settle it. If it stays, the agent itself is cut off from the stores: storewatch \
-             status, storewatch doctor"
-                .to_owned(),
-            "nothing: a young agent knows nothing yet".to_owned(),
+            format!(
+                "wait: some rounds of pings settle it. If it stays, the stores are down, or this agent is cut off from them: \
+                 {}; storewatch doctor",
+                all(&stores())
+            ),
+            "nothing: an agent whom no store has ever answered cannot tell the two apart".to_owned(),
         ),
         Reason::EvidenceExpired => (
             "see why this agent's own pings ended: storewatch status, and its log".to_owned(),
@@ -345,7 +355,16 @@ fn all(stores: &[Arc<Named>]) -> String {
             let names: Vec<_> = pods.iter().map(|(_, name)| *name).collect();
             format!("kubectl get pod -n {namespace} {} -o wide", names.join(" "))
         }
-        _ => stores.first().map_or_else(|| "look at the stores' processes".into(), |store| store.look()),
+        _ => match stores {
+            [] => "look at the stores' processes".into(),
+            [store] => store.look(),
+            several => {
+                let more = several.len().saturating_sub(NAMED);
+                let names: Vec<_> = several.iter().take(NAMED).map(|store| &*store.address).collect();
+                let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+                format!("look at the processes behind {}{more}", names.join(", "))
+            }
+        },
     }
 }
 

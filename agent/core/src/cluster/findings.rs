@@ -78,7 +78,8 @@ impl Cluster {
             // Asked at every judgement, and of a hundred Stores few stand out.
             let named = LazyCell::new(|| self.named(*key));
             let finding = |code, message: String, evidence: String, facts: Facts| {
-                let case = Case { pod: None, target: Some(&named), mode: None, facts: &facts };
+                let case =
+                    Case { pod: None, target: Some(&named), mode: None, severity: Severity::Warning, facts: &facts };
                 Finding {
                     remedy: remedy::remedy(code, &case),
                     code,

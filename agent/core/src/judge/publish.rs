@@ -209,7 +209,7 @@ impl Judge {
     pub(super) fn kernel_lost(&self, now: MonoTime) -> Option<Finding> {
         let KernelLoss { since, last, lost, counters } = self.kernel_loss?;
         let facts = Facts::default();
-        let case = Case { pod: None, target: None, mode: None, facts: &facts };
+        let case = Case { pod: None, target: None, mode: None, severity: Severity::Warning, facts: &facts };
         (now.since(last) <= self.settings.policy.window).then(|| Finding {
             code: FindingCode::KernelEventsLost,
             mode: None,

@@ -40,7 +40,8 @@ fn every_finding_has_both_with_and_without_a_pod_and_a_target() {
         for pod in [None, Some((&record, Client::default())), Some((&record, known(java())))] {
             for target in [None, Some(&named)] {
                 for mode in [None, Some(StaleMode::Dialing), Some(StaleMode::Holding)] {
-                    let Remedy { now, prevent } = remedy(code, &Case { pod, target, mode, facts: &facts });
+                    let Remedy { now, prevent } =
+                        remedy(code, &Case { pod, target, mode, severity: Severity::Critical, facts: &facts });
                     for text in [now, prevent] {
                         let whole = text.len() > 8 && !text.ends_with(['.', ' ', ';']) && !text.contains("  ");
                         assert!(whole, "{code:?}: {text:?}");
@@ -126,7 +127,8 @@ fn of_a_command_line_only_what_is_on_it_is_said() {
 fn a_half_open_connection_is_not_cured_by_dns() {
     let (record, named, facts) = (record(Manager::Kubernetes), store(), Facts::default());
     let pod = Some((&record, known(java())));
-    let case = Case { pod, target: Some(&named), mode: Some(StaleMode::Holding), facts: &facts };
+    let case =
+        Case { pod, target: Some(&named), mode: Some(StaleMode::Holding), severity: Severity::Critical, facts: &facts };
     let Remedy { prevent, .. } = remedy(FindingCode::StaleTransport, &case);
     assert!(
         prevent.contains("keep-alive") && prevent.contains("no DNS setting helps") && !prevent.contains("-D"),
@@ -137,7 +139,13 @@ fn a_half_open_connection_is_not_cured_by_dns() {
 #[test]
 fn a_store_is_looked_at_where_its_name_says() {
     let (record, named, facts) = (record(Manager::Kubernetes), store(), Facts::default());
-    let case = Case { pod: Some((&record, Client::default())), target: Some(&named), mode: None, facts: &facts };
+    let case = Case {
+        pod: Some((&record, Client::default())),
+        target: Some(&named),
+        mode: None,
+        severity: Severity::Critical,
+        facts: &facts,
+    };
     let now = |code| remedy(code, &case).now;
     assert!(
         now(FindingCode::StoreDown)

@@ -83,11 +83,19 @@ impl Agent {
         while begun.elapsed() < limit {
             match self.probe(path).await {
                 Ok(answer) if wanted(&answer) => return Ok((answer, begun.elapsed())),
-                Ok(answer) => last = Some(format!("{} {}", answer.code, answer.body)),
+                Ok(answer) => {
+                    let [status, reason, message] =
+                        ["status", "reason", "message"].map(|key| answer.text(key).to_owned());
+                    last = Some(format!("{} {status} {reason}: {message}", answer.code));
+                }
                 Err(error) => last = Some(format!("{error:#}")),
             }
             tokio::time::sleep(POLL).await;
         }
-        bail!("{path} was not as expected within {limit:?}; the last answer: {}", last.unwrap_or_default())
+        bail!(
+            "the story stops: {path} did not get there within {limit:?} (a very busy machine can be the cause); the last answer: \
+             {}",
+            last.unwrap_or_default()
+        )
     }
 }

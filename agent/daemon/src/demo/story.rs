@@ -91,7 +91,8 @@ async fn a_store_moves(cluster: &mut Cluster, agent: &Agent, out: &mut impl Writ
         out,
         "A Store moves",
         "store-0's pod is replaced: the same name at another address. server-1 asks DNS again; server-0 keeps the address\n   \
-         that it has, as a JVM under a security manager does for ever.",
+         that it has, as a JVM under a security manager does for ever. The demo suspects after 3 s and confirms after 6 s\n   \
+         (verdict.stale_suspect_after, stale_confirm_after: by default 60 s and 240 s, for gRPC's back-off is slow).",
     )?;
     cluster.move_store(0)?;
     let suspected = |answer: &Answer| answer.findings().contains(&"StaleTransportSuspected");

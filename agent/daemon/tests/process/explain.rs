@@ -47,7 +47,7 @@ fn a_pod_that_is_well_then_one_without_a_store_then_without_pd() {
         "0 of 3 stores answer this node: the store at 127.0.0.1:",
         " refused (",
         "  Until     a store answers this node",
-        "  Now       bring a store back: look at the process behind 127.0.0.1:",
+        "  Now       bring a store back: look at the processes behind 127.0.0.1:",
         "Restarting this pod does not help",
         "  Prevent   stores on different nodes",
     ];

@@ -106,7 +106,9 @@ impl<'a> Story<'a> {
     fn verdict(&self) -> String {
         match self.detail.reason.as_str() {
             // Its numbers follow in a sentence of their own.
-            "StoreAnswering" => "the node reaches the storage".into(),
+            "StoreAnswering" if self.detail.stores.iter().any(|store| store.answering == Some(true)) => {
+                "the node reaches the storage".into()
+            }
             "NoStoreAnswers" => "no store answers this node: the storage is gone, and this pod cannot work".into(),
             "NoStoreRegistered" => {
                 "PD has a leader and lists no store, again and again, and none was ever known".into()
@@ -199,8 +201,13 @@ impl<'a> Story<'a> {
                 lines.push(match detail.stores.len() {
                     0 => "a list of stores: neither PD nor the configuration has named one".to_owned(),
                     all if pinged < all => format!("pings: {pinged} of {all} stores were asked so far"),
-                    all => format!("an answer: {all} stores were asked, and none has ever answered this agent"),
+                    all => format!(
+                        "an answer: {} asked, and none has ever answered this agent",
+                        plural(all as u64, "store")
+                    ),
                 });
+                // Who did not answer, and how: a time-out is no answer either way.
+                lines.extend(self.stores().filter(|_| pinged > 0));
             }
             "EvidenceExpired" => {
                 let old =
