@@ -7,7 +7,7 @@ use aya_ebpf::{
         generated::{bpf_get_ns_current_pid_tgid, bpf_probe_read_kernel},
     },
 };
-use core::{ffi::c_void, mem::MaybeUninit};
+use core::{ffi::c_void, marker::PhantomData, mem::MaybeUninit};
 use storewatch_ebpf_common::{config::MISSING, state::CLOSE};
 
 use crate::maps::{WATCHED, global};
@@ -24,60 +24,107 @@ const SOCKADDR_V6: u32 = 8;
 
 /// Reads a field; 0 when this kernel does not have it or the address is bad.
 macro_rules! field {
-    ($base:expr, $offset:ident as $type:ty) => {{
+    ($reads:ident, $base:expr, $offset:ident as $type:ty) => {{
         let offset = global!(OFFSETS.$offset);
-        if offset == MISSING { 0 } else { read::<$type>($base, offset) }
+        if offset == MISSING { 0 } else { read::<$reads, $type>($base, offset) }
     }};
 }
 
 /// What is any bytes' value: integers and arrays of them.
-trait Plain: Copy {}
+pub trait Plain: Copy {}
 impl Plain for u8 {}
 impl Plain for u16 {}
 impl Plain for u32 {}
 impl Plain for u64 {}
 impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// Zero when the address is bad. Without a branch for that case: the verifiers of older kernels would follow both ways of
-/// every read through all that comes after it.
-#[inline(always)]
-fn read<T: Plain>(base: u64, offset: u32) -> T {
-    let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: all of it is written.
-    unsafe {
-        read_to(value.as_mut_ptr(), base, offset);
-        value.assume_init()
+/// How a field gets out of the kernel's memory.
+pub trait Reads: Copy {
+    /// Pointers read this way have a type that the verifier follows, and no arithmetic is allowed on them.
+    const TYPED: bool;
+
+    /// Reads a field straight to a place.
+    ///
+    /// # Safety
+    /// `place` must be writable, and as aligned as an integer of its size, at most 8 bytes.
+    unsafe fn read_to<T: Plain>(place: *mut T, base: u64, offset: u32);
+}
+
+/// By a helper that checks the address: of any pointer, at some 30 ns.
+#[derive(Clone, Copy)]
+pub struct Checked;
+
+/// By a plain load, whose address the verifier has checked: only of pointers with a type, at next to nothing.
+#[derive(Clone, Copy)]
+pub struct Typed;
+
+impl Reads for Checked {
+    const TYPED: bool = false;
+
+    #[inline(always)]
+    unsafe fn read_to<T: Plain>(place: *mut T, base: u64, offset: u32) {
+        // SAFETY: the helper checks the address instead of faulting, and fills all of the value: with zeros when it fails.
+        unsafe {
+            bpf_probe_read_kernel(place.cast(), size_of::<T>() as u32, (base + u64::from(offset)) as *const c_void);
+        }
     }
 }
 
-/// The same, straight to a place.
-///
-/// # Safety
-/// `place` must be writable.
+impl Reads for Typed {
+    const TYPED: bool = true;
+
+    #[inline(always)]
+    unsafe fn read_to<T: Plain>(place: *mut T, base: u64, offset: u32) {
+        let from = base + u64::from(offset);
+        // SAFETY: the verifier has found a field there; a fault reads as zero. Volatile, so that each load is of one field.
+        unsafe {
+            match size_of::<T>() {
+                1 => place.cast::<u8>().write((from as *const u8).read_volatile()),
+                2 => place.cast::<u16>().write((from as *const u16).read_volatile()),
+                4 => place.cast::<u32>().write((from as *const u32).read_volatile()),
+                8 => place.cast::<u64>().write((from as *const u64).read_volatile()),
+                _ => {
+                    let words = place.cast::<u64>();
+                    let mut word = 0;
+                    while word < size_of::<T>() / 8 {
+                        words.add(word).write(((from as *const u64).add(word)).read_volatile());
+                        word += 1;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Zero when the address is bad. Without a branch for that case: the verifiers of older kernels would follow both ways of
+/// every read through all that comes after it.
 #[inline(always)]
-unsafe fn read_to<T: Plain>(place: *mut T, base: u64, offset: u32) {
-    // SAFETY: the helper checks the address instead of faulting, and fills all of the value: with zeros when it fails.
+fn read<R: Reads, T: Plain>(base: u64, offset: u32) -> T {
+    let mut value = MaybeUninit::<T>::uninit();
+    // SAFETY: all of it is written.
     unsafe {
-        bpf_probe_read_kernel(place.cast(), size_of::<T>() as u32, (base + u64::from(offset)) as *const c_void);
+        R::read_to(value.as_mut_ptr(), base, offset);
+        value.assume_init()
     }
 }
 
 /// A TCP socket whose remote port is watched.
 #[derive(Clone, Copy)]
-pub struct Socket {
+pub struct Socket<R: Reads = Checked> {
     /// Address of `struct sock`.
     pub address: u64,
     head: u64,
     /// Address of the `struct sockaddr` of a connect call that has not reached the socket; 0 otherwise.
     asked: u64,
+    reads: PhantomData<R>,
 }
 
 impl Socket {
     /// The first look. `None` for everything that is not watched.
     #[inline(always)]
     pub fn watched(address: u64) -> Option<Self> {
-        let head = read::<u64>(address, global!(OFFSETS.head));
-        Self { address, head, asked: 0 }.if_watched()
+        let head = read::<Checked, u64>(address, global!(OFFSETS.head));
+        Self { address, head, asked: 0, reads: PhantomData }.if_watched()
     }
 
     /// The socket of a connect call that failed before it took the address: what was dialled is read from the call's own
@@ -85,13 +132,33 @@ impl Socket {
     #[inline(always)]
     pub fn refused(address: u64, asked: u64) -> Option<Self> {
         // `sockaddr_in` and `sockaddr_in6` alike: family, then the port in network order.
-        let [family, port] = read::<[u16; 2]>(asked, 0);
-        let head = u64::from(family) << global!(OFFSETS.head_family)
-            | u64::from(port) << global!(OFFSETS.head_dport)
-            | u64::from(CLOSE) << global!(OFFSETS.head_state);
-        Self { address, head, asked }.if_watched()
+        let [family, port] = read::<Checked, [u16; 2]>(asked, 0);
+        Self { address, head: head(family, port, CLOSE), asked, reads: PhantomData }.if_watched()
     }
+}
 
+impl Socket<Typed> {
+    /// As [`Socket::watched`], of a `struct tcp_sock` whose type the verifier knows.
+    #[inline(always)]
+    pub fn typed(address: u64) -> Option<Self> {
+        // A load must not reach over fields, so each has its own.
+        let base = global!(OFFSETS.head);
+        let family = read::<Typed, u16>(address, base + global!(OFFSETS.head_family) / 8);
+        let port = read::<Typed, u16>(address, base + global!(OFFSETS.head_dport) / 8);
+        let state = read::<Typed, u8>(address, base + global!(OFFSETS.head_state) / 8);
+        Self { address, head: head(family, port, state), asked: 0, reads: PhantomData }.if_watched()
+    }
+}
+
+/// The first look, made of its parts; the port in network order.
+#[inline(always)]
+fn head(family: u16, port: u16, state: u8) -> u64 {
+    u64::from(family) << global!(OFFSETS.head_family)
+        | u64::from(port) << global!(OFFSETS.head_dport)
+        | u64::from(state) << global!(OFFSETS.head_state)
+}
+
+impl<R: Reads> Socket<R> {
     #[inline(always)]
     fn if_watched(self) -> Option<Self> {
         let port = self.remote_port();
@@ -106,14 +173,14 @@ impl Socket {
     /// False for MPTCP and whatever else shares the tracepoint. True where the kernel hides the protocol in a bit field.
     #[inline(always)]
     pub fn is_tcp(&self) -> bool {
-        global!(OFFSETS.protocol) == MISSING || field!(self.address, protocol as u16) == IPPROTO_TCP
+        global!(OFFSETS.protocol) == MISSING || field!(R, self.address, protocol as u16) == IPPROTO_TCP
     }
 
     /// An IPv4 address in an IPv6 call.
     #[inline(always)]
     pub fn is_handed_on(&self) -> bool {
         self.family() == AF_INET6 && {
-            let [a, b, c, ..] = read::<[u32; 4]>(self.asked, SOCKADDR_V6);
+            let [a, b, c, ..] = read::<Checked, [u32; 4]>(self.asked, SOCKADDR_V6);
             a == 0 && b == 0 && c == u32::from_ne_bytes(MAPPED)
         }
     }
@@ -148,7 +215,7 @@ impl Socket {
     /// Source port, host order; 0 while none is chosen.
     #[inline(always)]
     pub fn local_port(&self) -> u16 {
-        (field!(self.address, sport as u16)).swap_bytes()
+        (field!(R, self.address, sport as u16)).swap_bytes()
     }
 
     /// Writes the address of the peer, IPv4 as IPv4-mapped.
@@ -183,7 +250,7 @@ impl Socket {
         // SAFETY: the caller's promise; all 16 bytes are written.
         unsafe {
             if self.family() == AF_INET6 && v6 != MISSING {
-                read_to(place, base, v6);
+                R::read_to(place, base, v6);
             } else {
                 let words = place.cast::<[u8; 4]>();
                 words.write([0; 4]);
@@ -192,7 +259,7 @@ impl Socket {
                 if self.family() == AF_INET6 {
                     words.add(3).write([0; 4]);
                 } else {
-                    read_to(words.add(3), base, v4);
+                    R::read_to(words.add(3), base, v4);
                 }
             }
         }
@@ -201,92 +268,92 @@ impl Socket {
     /// Inode of the creating container's cgroup v2 directory; 0 unknown.
     #[inline(always)]
     pub fn cgroup(&self) -> u64 {
-        let cgroup = field!(self.address, cgroup as u64);
+        let cgroup = field!(R, self.address, cgroup as u64);
         // Before 5.15 the low bits tag something that is no pointer.
-        if cgroup == 0 || cgroup & 3 != 0 {
+        if cgroup == 0 || (!R::TYPED && cgroup & 3 != 0) {
             return 0;
         }
-        let node = field!(cgroup, cgroup_kn as u64);
-        if node == 0 { 0 } else { field!(node, kn_id as u64) }
+        let node = field!(R, cgroup, cgroup_kn as u64);
+        if node == 0 { 0 } else { field!(R, node, kn_id as u64) }
     }
 
     /// Inode of the socket's network namespace; 0 unknown.
     #[inline(always)]
     pub fn netns(&self) -> u32 {
-        let net = field!(self.address, net as u64);
-        if net == 0 { 0 } else { field!(net, net_inum as u32) }
+        let net = field!(R, self.address, net as u64);
+        if net == 0 { 0 } else { field!(R, net, net_inum as u32) }
     }
 
     /// `sk_err`.
     #[inline(always)]
     pub fn error(&self) -> u32 {
-        field!(self.address, err as u32)
+        field!(R, self.address, err as u32)
     }
 
     /// `sk_err_soft`.
     #[inline(always)]
     pub fn soft_error(&self) -> u32 {
-        field!(self.address, err_soft as u32)
+        field!(R, self.address, err_soft as u32)
     }
 
     /// `icsk_retransmits`.
     #[inline(always)]
     pub fn retransmits(&self) -> u8 {
-        field!(self.address, retransmits as u8)
+        field!(R, self.address, retransmits as u8)
     }
 
     /// `total_retrans`.
     #[inline(always)]
     pub fn total_retrans(&self) -> u32 {
-        field!(self.address, total_retrans as u32)
+        field!(R, self.address, total_retrans as u32)
     }
 
     /// Bytes written and not acknowledged, a FIN included.
     #[inline(always)]
     pub fn unanswered(&self) -> u32 {
-        (field!(self.address, write_seq as u32)).wrapping_sub(field!(self.address, snd_una as u32))
+        (field!(R, self.address, write_seq as u32)).wrapping_sub(field!(R, self.address, snd_una as u32))
     }
 
     /// `bytes_received`.
     #[inline(always)]
     pub fn bytes_received(&self) -> u64 {
-        field!(self.address, bytes_received as u64)
+        field!(R, self.address, bytes_received as u64)
     }
 
     /// `bytes_acked`.
     #[inline(always)]
     pub fn bytes_acked(&self) -> u64 {
-        field!(self.address, bytes_acked as u64)
+        field!(R, self.address, bytes_acked as u64)
     }
 
     /// Smoothed round trip in microseconds; the kernel keeps eight times of it.
     #[inline(always)]
     pub fn srtt_us(&self) -> u32 {
-        (field!(self.address, srtt_us as u32)) >> 3
+        (field!(R, self.address, srtt_us as u32)) >> 3
     }
 
     /// 1 when the peer's FIN has arrived, else 0.
     #[inline(always)]
     pub fn fin_received(&self) -> u64 {
-        field!(self.address, flags as u64) >> SOCK_DONE & 1
+        field!(R, self.address, flags as u64) >> SOCK_DONE & 1
     }
 
     /// `icsk_pending`.
     #[inline(always)]
     pub fn pending(&self) -> u8 {
-        field!(self.address, pending as u8)
+        field!(R, self.address, pending as u8)
     }
 
     /// Low half of the tick counter when data last arrived.
     #[inline(always)]
     pub fn last_received(&self) -> u32 {
-        field!(self.address, lrcvtime as u32)
+        field!(R, self.address, lrcvtime as u32)
     }
 
     /// Low half of the tick counter when data was last sent.
     #[inline(always)]
     pub fn last_sent(&self) -> u32 {
-        field!(self.address, lsndtime as u32)
+        field!(R, self.address, lsndtime as u32)
     }
 }
 
@@ -315,14 +382,14 @@ pub fn at_most(most: u64, value: u64) -> u64 {
 
 /// `sock` of a `struct socket`.
 #[inline(always)]
-pub fn sock_of(socket: u64) -> u64 {
-    field!(socket, socket_sk as u64)
+pub fn sock_of<R: Reads>(socket: u64) -> u64 {
+    field!(R, socket, socket_sk as u64)
 }
 
 /// Thread group of a `struct task_struct`, in the initial pid namespace.
 #[inline(always)]
-pub fn tgid_of(task: u64) -> u32 {
-    field!(task, task_tgid as u32)
+pub fn tgid_of<R: Reads>(task: u64) -> u32 {
+    field!(R, task, task_tgid as u32)
 }
 
 /// Thread group of the running task, in the initial pid namespace. Only where the running task is known to be the one

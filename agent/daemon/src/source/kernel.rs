@@ -74,6 +74,9 @@ pub struct Settings {
     pub selected_keys: Option<usize>,
     /// Sockets of this process are no evidence. Only tests, which dial themselves, set it to false.
     pub ignore_own: bool,
+    /// The inventory reads by plain loads where the verifier allows it. Only tests, which want the other way as well, set it
+    /// to false.
+    pub plain_loads: bool,
 }
 
 impl Default for Settings {
@@ -87,6 +90,7 @@ impl Default for Settings {
             ring_bytes: 256 * 1024,
             selected_keys: None,
             ignore_own: true,
+            plain_loads: true,
         }
     }
 }

@@ -42,9 +42,20 @@ fn blind() -> Result<bool> {
 
 #[test]
 fn a_connection_is_found_with_its_owner_and_its_bytes() -> Result<()> {
+    found_with_its_owner_and_its_bytes(true, "sockets")
+}
+
+#[test]
+fn a_connection_is_found_where_the_verifier_refuses_plain_loads() -> Result<()> {
+    found_with_its_owner_and_its_bytes(false, "sockets_checked")
+}
+
+fn found_with_its_owner_and_its_bytes(plain_loads: bool, program: &str) -> Result<()> {
     run(async || {
-        let mut stage = Stage::new()?;
+        let mut stage = Stage::with(|settings| Settings { plain_loads, ..settings })?;
         stage.connected()?;
+        let loaded = stage.watch.stats()?.programs;
+        ensure!(loaded.iter().any(|loaded| loaded.name == program), "{program} is not loaded: {loaded:?}");
         stage.server.must("send s 100")?;
         stage.client.must("recv a 100 2000")?;
         stage.client.must("send a 40")?;

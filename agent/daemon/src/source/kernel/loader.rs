@@ -43,6 +43,8 @@ pub const TRACEPOINTS: [(&str, &str); 6] = [
 ];
 /// The iterator's program, and what it is good for.
 pub const ITERATOR: (&str, &str) = ("sockets", "the inventory with byte counts; /proc is read instead");
+/// The same program with reads that every kernel's verifier allows.
+const ITERATOR_CHECKED: &str = "sockets_checked";
 
 /// The kernel functions whose exit tells of connect calls that failed without a tracepoint.
 pub const CALLS: [(&str, &str); 2] = [
@@ -185,7 +187,7 @@ pub fn load(settings: &Settings, capabilities: &Capabilities) -> Result<Loaded, 
     }
     let (name, lost) = ITERATOR;
     let missing = if iterates {
-        iterator(&mut ebpf).and_then(|program| program.load("task_file", &types).map_err(|error| chain(&error))).err()
+        load_iterator(&mut ebpf, &types, settings.plain_loads).err()
     } else {
         Some("this kernel cannot iterate over open files".to_owned())
     };
@@ -215,13 +217,29 @@ pub fn load(settings: &Settings, capabilities: &Capabilities) -> Result<Loaded, 
     })
 }
 
-/// The inventory's program.
+/// The inventory's program, in the form that is loaded.
 ///
 /// # Errors
-/// When the object has none.
+/// When none is.
 pub fn iterator(ebpf: &mut Ebpf) -> Result<&mut Iter, String> {
-    let program = ebpf.program_mut(ITERATOR.0).ok_or("the object has no such program")?;
+    let is_loaded = |name: &&str| ebpf.program(name).is_some_and(|program| program.fd().is_ok());
+    let name = [ITERATOR.0, ITERATOR_CHECKED].into_iter().find(is_loaded).ok_or("no such program is loaded")?;
+    named(ebpf, name)
+}
+
+fn named<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Iter, String> {
+    let program = ebpf.program_mut(name).ok_or("the object has no such program")?;
     program.try_into().map_err(|error: aya::programs::ProgramError| chain(&error))
+}
+
+/// Loads the fast form of the inventory's program, or else the one that every verifier allows.
+fn load_iterator(ebpf: &mut Ebpf, types: &KernelTypes, plain_loads: bool) -> Result<(), String> {
+    let mut load = |name| named(ebpf, name)?.load("task_file", types).map_err(|error| chain(&error));
+    let plain = if plain_loads { load(ITERATOR.0) } else { Err("not wanted".to_owned()) };
+    plain.or_else(|reason| {
+        tracing::debug!(reason, "the inventory reads with checks, several times as slow");
+        load(ITERATOR_CHECKED)
+    })
 }
 
 /// The programs at connect's exit. They are marked as running before they run, so that no failure is told twice.
