@@ -31,6 +31,8 @@ def play(scenario: Scenario, cluster: clusters.Cluster, out: pathlib.Path | None
     """Runs one scenario; an error in it is a failed expectation."""
     print(f"\n== {scenario.name}: {(scenario.act.__doc__ or '').splitlines()[0]}", flush=True)
     begun = time.monotonic()
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
     stage = Stage(cluster, scenario.overrides)
     try:
         stage.open()
@@ -44,7 +46,6 @@ def play(scenario: Scenario, cluster: clusters.Cluster, out: pathlib.Path | None
     if stage.begin:
         print("\n".join(timeline.table(stage.rows(), stage.begin)), flush=True)
         if out:
-            out.mkdir(parents=True, exist_ok=True)
             (out / f"{scenario.name}.jsonl").write_text("".join(timeline.as_json(row) + "\n" for row in stage.rows()))
     for check in stage.checks:
         print(f"  {'ok  ' if check.passed else 'FAIL'} {check.what}: {check.measured} (expected {check.expected})", flush=True)
