@@ -26,6 +26,8 @@ import timeline
 from scenarios import Scenario
 from stage import Check, Stage
 
+SCHEMA_LIMIT = 120.0                     # seconds until a fresh cluster must take a schema
+
 
 def play(scenario: Scenario, cluster: clusters.Cluster, out: pathlib.Path | None) -> list[Check]:
     """Runs one scenario; an error in it is a failed expectation."""
@@ -83,7 +85,16 @@ def run(chosen: list[Scenario], base: names.Settings, out: pathlib.Path | None) 
 
 def _schema(cluster: clusters.Cluster) -> None:
     graph = rest.Graph(cluster.node, cluster.state.parts["server0"].address)
-    graph.schema()
+    until = time.monotonic() + SCHEMA_LIMIT
+    while True:
+        try:
+            graph.schema()
+            break
+        except RuntimeError as error:       # a Server that answers may not have found the leader of several PDs yet
+            if time.monotonic() > until:
+                raise
+            print(f"{error}\ntrying again", flush=True)
+            time.sleep(5)
     graph.close()
 
 
