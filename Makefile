@@ -32,7 +32,7 @@ demo-hugegraph: ## the fault on real HugeGraph parts: a Store moves, one Server 
 	@.ci/prepare hugegraph
 	@.ci/hugegraph demo $(ARGS)
 
-test-hugegraph: ## a real HugeGraph 1.5.0 cluster on this machine and its faults: the short battery, 12 minutes (root, Java, Maven)
+test-hugegraph: ## a real HugeGraph 1.5.0 cluster on this machine and its faults: the short battery, 10 minutes (root, Java, Maven)
 	@.ci/prepare hugegraph
 	@.ci/hugegraph short $(ARGS)
 

@@ -26,11 +26,15 @@ import timeline
 from scenarios import Scenario
 from stage import Check, Stage
 
+SCHEMA_LIMIT = 120.0                     # seconds until a fresh cluster must take a schema
+
 
 def play(scenario: Scenario, cluster: clusters.Cluster, out: pathlib.Path | None) -> list[Check]:
     """Runs one scenario; an error in it is a failed expectation."""
     print(f"\n== {scenario.name}: {(scenario.act.__doc__ or '').splitlines()[0]}", flush=True)
     begun = time.monotonic()
+    if out:
+        out.mkdir(parents=True, exist_ok=True)
     stage = Stage(cluster, scenario.overrides)
     try:
         stage.open()
@@ -44,7 +48,6 @@ def play(scenario: Scenario, cluster: clusters.Cluster, out: pathlib.Path | None
     if stage.begin:
         print("\n".join(timeline.table(stage.rows(), stage.begin)), flush=True)
         if out:
-            out.mkdir(parents=True, exist_ok=True)
             (out / f"{scenario.name}.jsonl").write_text("".join(timeline.as_json(row) + "\n" for row in stage.rows()))
     for check in stage.checks:
         print(f"  {'ok  ' if check.passed else 'FAIL'} {check.what}: {check.measured} (expected {check.expected})", flush=True)
@@ -82,7 +85,16 @@ def run(chosen: list[Scenario], base: names.Settings, out: pathlib.Path | None) 
 
 def _schema(cluster: clusters.Cluster) -> None:
     graph = rest.Graph(cluster.node, cluster.state.parts["server0"].address)
-    graph.schema()
+    until = time.monotonic() + SCHEMA_LIMIT
+    while True:
+        try:
+            graph.schema()
+            break
+        except RuntimeError as error:       # a Server that answers may not have found the leader of several PDs yet
+            if time.monotonic() > until:
+                raise
+            print(f"{error}\ntrying again", flush=True)
+            time.sleep(5)
     graph.close()
 
 

@@ -1,5 +1,6 @@
 """One row a second: what clients saw, what the agent said, what the kernel held, what was done; and a fast poller."""
 import collections
+import contextlib
 import dataclasses
 import http.client
 import json
@@ -75,6 +76,7 @@ class Timeline:
         self.rows: list[Row] = []
         self.events: list[tuple[float, str]] = []
         self.closing = threading.Event()
+        self.paused = False
         self.thread = threading.Thread(target=self._sample, daemon=True)
         self.thread.start()
 
@@ -87,6 +89,15 @@ class Timeline:
     def latest(self) -> Row | None:
         """The newest row, None before the first."""
         return self.rows[-1] if self.rows else None
+
+    @contextlib.contextmanager
+    def silent(self):
+        """No samples, so that the agent is asked nothing."""
+        self.paused = True
+        try:
+            yield
+        finally:
+            self.paused = False
 
     def close(self) -> None:
         """Ends sampling and fills in the events and what clients saw; what is still open counts as not served."""
@@ -101,6 +112,8 @@ class Timeline:
 
     def _sample(self) -> None:
         while not self.closing.wait(1 - time.time() % 1):
+            if self.paused:
+                continue
             second = int(time.time())
             try:
                 self.rows.append(self._row(second))
