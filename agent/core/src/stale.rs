@@ -32,8 +32,10 @@ pub struct StaleEntry {
     pub mode: StaleMode,
     /// The latest dial that was begun after the clock had started.
     pub last_dial: Option<MonoTime>,
-    /// Dials begun since the clock started.
+    /// Dials begun since the clock started, by the counters...
     pub dials: u64,
+    /// ... and the latest of these. Events and samples tell of a dial before the counters do.
+    pub last_counted: Option<MonoTime>,
     /// How many of them were answered...
     pub answers: u64,
     /// ... and when the last one was.
@@ -281,13 +283,11 @@ impl Case<'_> {
         let recent = |at: MonoTime| now.since(at) < policy.window;
         let dial = begun.max(held.dial).filter(|at| recent(*at) && start.is_some_and(|start| *at > start));
         let dials = remote.into_iter().flat_map(|remote| &remote.begins);
-        let counted_until = before.as_ref().and_then(|entry| entry.last_dial);
-        let more: u64 = dials
-            .filter(|(at, (), _)| {
-                start.is_some_and(|start| *at > start) && counted_until.is_none_or(|until| *at > until)
-            })
-            .map(|(_, (), added)| *added)
-            .fold(0, u64::saturating_add);
+        let counted = before.as_ref().and_then(|entry| entry.last_counted);
+        let more: Vec<(MonoTime, u64)> = dials
+            .filter(|(at, (), _)| start.is_some_and(|start| *at > start) && counted.is_none_or(|until| *at > until))
+            .map(|(at, (), added)| (*at, *added))
+            .collect();
         let seen = dial.is_some() || held.data || held.idle > 0;
         let mut entry = match before {
             Some(entry) => entry,
@@ -296,6 +296,7 @@ impl Case<'_> {
                 mode: StaleMode::Holding,
                 last_dial: None,
                 dials: 0,
+                last_counted: None,
                 answers: 0,
                 last_answer: None,
                 last_held: None,
@@ -309,7 +310,10 @@ impl Case<'_> {
             entry.last_dial = dial;
             entry.carried = false;
         }
-        entry.dials = entry.dials.saturating_add(more);
+        for (at, added) in more {
+            entry.dials = entry.dials.saturating_add(added);
+            entry.last_counted = entry.last_counted.max(Some(at));
+        }
         let answers = remote.into_iter().flat_map(|remote| &remote.answers).filter(|(at, (), _)| {
             start.is_some_and(|start| *at > start) && entry.last_answer.is_none_or(|last| *at > last)
         });

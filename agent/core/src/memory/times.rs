@@ -112,7 +112,7 @@ instants! {
     Claim { last, absent_since, absent_last } still {}
     SuccessorClock { first, last } still { answered }
     ReachLatch { since, last_activity } still { containers, carried }
-    StaleEntry { since, last_dial, last_answer, last_held, suspected, confirmed } still { mode, dials, answers, carried }
+    StaleEntry { since, last_dial, last_counted, last_answer, last_held, suspected, confirmed } still { mode, dials, answers, carried }
     Attempt { begun, ended } still { outcome, stuck, counted }
     Received { earliest, latest } still {}
     Dialer { last, started } still { addresses, command }

@@ -219,6 +219,7 @@ record! {
         mode: verdict::StaleMode,
         last_dial: Option<MonoTime>,
         dials: u64,
+        last_counted: Option<MonoTime>,
         answers: u64,
         last_answer: Option<MonoTime>,
         last_held: Option<MonoTime>,

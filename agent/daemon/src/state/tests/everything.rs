@@ -351,6 +351,7 @@ pub(super) fn everything() -> Memory {
                 mode: if confirmed.is_some() { StaleMode::Dialing } else { StaleMode::Holding },
                 last_dial: confirmed.map(at),
                 dials: u64::MAX,
+                last_counted: Some(at(52)),
                 answers: u64::MAX - 2,
                 last_answer: Some(at(55)),
                 last_held: Some(at(53)),
