@@ -102,7 +102,10 @@ pub enum Command {
                             with 1 when the agent goes.")]
     Events(EventsArgs),
     /// Explain a pod's verdict in sentences: why, since when, what to do now, and what prevents it.
-    #[command(after_help = "Example:\n  storewatch explain graph/hugegraph-server-0")]
+    #[command(
+        after_help = "Examples:\n  storewatch explain graph/hugegraph-server-0\n  storewatch explain    every pod that \
+                            is not well"
+    )]
     Explain(ExplainArgs),
 
     /// Answer by exit code whether a pod is ready: 0 ready, 1 not ready, 2 no agent or no such pod.
@@ -240,9 +243,9 @@ pub struct EventsArgs {
 /// Whom `explain` is about.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
-    /// The pod, by name.
+    /// The pod, by name; without it every pod that is not well.
     #[arg(value_name = "NAMESPACE/POD")]
-    pub pod: String,
+    pub pod: Option<String>,
 
     /// How to ask.
     #[command(flatten)]
@@ -350,7 +353,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Stores(args) => asking(list::stores(agent, output, args.timeout)),
         Command::Connections(args) => asking(connections::run(agent, output, &args)),
         Command::Events(args) => asking(events::run(agent, output, &args)),
-        Command::Explain(ExplainArgs { pod, ask }) => asking(explain::run(agent, output, &pod, ask.timeout)),
+        Command::Explain(ExplainArgs { pod, ask }) => asking(explain::run(agent, output, pod.as_deref(), ask.timeout)),
         Command::Probe(args) => asking(probe::run(agent, output, &args.or_pod_uid(std::env::var("POD_UID").ok()))),
         Command::OpenGates(args) => asking(open_gates::run(&args, &mut std::io::stdout())),
         Command::Record(args) => asking(record::run(agent, &args)),

@@ -103,6 +103,11 @@ fn invite(cluster: &Cluster, out: &mut impl Write) -> Result<()> {
         format!("{node} curl http://127.0.0.1:{}/v1/snapshot", agent::ADMIN),
         format!("{node} curl http://127.0.0.1:9466/metrics"),
         format!("{node} {} --agent unix:{}/admin.sock status", own_path(), world::DIRECTORY),
+        format!(
+            "{node} {} --agent unix:{}/admin.sock explain    # of every pod that is not well",
+            own_path(),
+            world::DIRECTORY
+        ),
     ] {
         writeln!(out, "   {line}")?;
     }

@@ -67,6 +67,10 @@ fn pod_list(lines: Vec<String>, output: Output, out: &mut dyn io::Write) -> Resu
 
 /// What is configured rightly and has no effect.
 fn without_effect(config: &Config) -> Vec<String> {
+    let missing = config.pods.source == PodSource::File && !config.pods.file.exists();
+    if missing {
+        return vec![format!("pods.file: {} is not there; until it is, no pod is judged", config.pods.file.display())];
+    }
     if config.pods.source == PodSource::Kubernetes {
         return Vec::new();
     }

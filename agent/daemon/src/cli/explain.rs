@@ -33,9 +33,15 @@ const OFFERED: usize = 10;
 const INDENT: usize = 12;
 
 /// Prints what there is to say about a pod.
-pub(super) async fn run(agent: Option<&str>, output: Output, pod: &str, budget: Duration) -> Result<ExitCode, Failure> {
-    let (namespace, name) = name_of_pod(pod)?;
+pub(super) async fn run(
+    agent: Option<&str>,
+    output: Output,
+    pod: Option<&str>,
+    budget: Duration,
+) -> Result<ExitCode, Failure> {
     let agent = AgentAddress::choose(agent, AgentAddress::admin())?;
+    let Some(pod) = pod else { return unwell(&agent, output, budget).await };
+    let (namespace, name) = name_of_pod(pod)?;
     let path = format!("/v1/pods/{}/{}", segment(&namespace), segment(&name));
     let answer = client::get(&agent, &path, budget).await?;
     if answer.status == StatusCode::NOT_FOUND {
@@ -45,6 +51,38 @@ pub(super) async fn run(agent: Option<&str>, output: Output, pod: &str, budget: 
     let text = match output {
         Output::Json => said.text,
         Output::Table => show(&said.value, Timestamp::now(), Style::of_stdout()),
+    };
+    print(&text, &mut std::io::stdout())?;
+    Ok(Exit::Done.into())
+}
+
+/// Every pod that is not well, the worst first; with `-o json` one document a line.
+async fn unwell(agent: &AgentAddress, output: Output, budget: Duration) -> Result<ExitCode, Failure> {
+    let (pods, _) = client::get_json::<Vec<ListedPod>>(agent, "/v1/pods", budget).await?;
+    let mut unwell: Vec<_> = pods.iter().filter(|pod| !pod.is_well()).collect();
+    unwell.sort_by_key(|pod| (pod.ready, pod.status != "Unknown"));
+    let mut notes = Vec::new();
+    for pod in &unwell {
+        let path = format!("/v1/pods/{}/{}", segment(&pod.namespace), segment(&pod.name));
+        let answer = client::get(agent, &path, budget).await?;
+        // Gone since it was listed.
+        if answer.status == StatusCode::NOT_FOUND {
+            continue;
+        }
+        let said = client::read_json::<Detail>(agent, &path, answer)?;
+        notes.push(match output {
+            Output::Json => said.text,
+            Output::Table => show(&said.value, Timestamp::now(), Style::of_stdout()),
+        });
+    }
+    let text = match (output, notes.is_empty()) {
+        (Output::Table, true) => match pods.len() {
+            0 => "this agent watches no pod\n".to_owned(),
+            1 => "the only pod is well: storewatch explain NAMESPACE/POD says why\n".to_owned(),
+            all => format!("all {all} pods are well: storewatch explain NAMESPACE/POD says why\n"),
+        },
+        (Output::Table, false) => notes.join("\n"),
+        (Output::Json, _) => notes.concat(),
     };
     print(&text, &mut std::io::stdout())?;
     Ok(Exit::Done.into())
@@ -119,11 +157,13 @@ fn block(story: &Story<'_>, group: &[&Finding], now: Timestamp, style: Style) ->
         style.paint(&clean(&first.severity), tone),
         since(oldest, now),
     );
+    // What all say is said once; what only some say stays with each of them.
     let each = |say: &dyn Fn(&Finding) -> Vec<String>| {
+        let said: Vec<Vec<String>> = group.iter().map(|finding| say(finding)).collect();
         let mut lines: Vec<String> = Vec::new();
-        for line in group.iter().flat_map(|finding| say(finding)) {
-            if !lines.contains(&line) {
-                lines.push(line);
+        for line in said.iter().flatten() {
+            if !(lines.contains(line) && said.iter().all(|each| each.contains(line))) {
+                lines.push(line.clone());
             }
         }
         lines

@@ -94,6 +94,7 @@ fn pd(pd: &Pd) -> String {
         (Some(true), Some(true)) => "reachable, gives the list".to_owned(),
         (Some(true), Some(false)) => "reachable, gives no list".to_owned(),
         (Some(true), None) => "reachable".to_owned(),
+        (None, _) if pd.peers.is_empty() => "none is configured".to_owned(),
         (None, _) => "not asked yet".to_owned(),
     };
     for peer in pd.peers.iter().filter(|peer| peer.reachable == Some(false)) {

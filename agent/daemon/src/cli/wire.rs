@@ -66,6 +66,13 @@ pub(super) struct Pod {
     pub(super) wiring: Option<Wiring>,
 }
 
+impl Pod {
+    /// Ready, and nothing is found that asks for more than attention.
+    pub(super) fn is_well(&self) -> bool {
+        self.status == "Ready" && self.findings.iter().all(|finding| finding.severity == "info")
+    }
+}
+
 /// How a pod is wired to the agent; absent where the source of pods cannot tell.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

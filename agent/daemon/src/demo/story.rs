@@ -91,8 +91,9 @@ async fn a_store_moves(cluster: &mut Cluster, agent: &Agent, out: &mut impl Writ
         out,
         "A Store moves",
         "store-0's pod is replaced: the same name at another address. server-1 asks DNS again; server-0 keeps the address\n   \
-         that it has, as a JVM under a security manager does for ever. The demo suspects after 3 s and confirms after 6 s\n   \
-         (verdict.stale_suspect_after, stale_confirm_after: by default 60 s and 240 s, for gRPC's back-off is slow).",
+         that it has, as a JVM under a security manager does for ever. Once store-0 has answered at its new address\n   \
+         for 3 s a dial to the former one is suspect, and after 6 s the next one proves it (verdict.stale_suspect_after,\n   \
+         stale_confirm_after: by default 60 s and 240 s, for gRPC's back-off is slow).",
     )?;
     cluster.move_store(0)?;
     let suspected = |answer: &Answer| answer.findings().contains(&"StaleTransportSuspected");

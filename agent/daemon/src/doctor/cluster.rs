@@ -133,6 +133,21 @@ fn timed(phases: Phases) -> String {
     told.join(", ")
 }
 
+/// The same of a call that failed: its last phase is the one that did.
+fn failed(phases: Phases, detail: &str) -> String {
+    let Phases { dns: _, connect, http2, rpc } = phases;
+    let (reached, last) = match (connect, http2, rpc) {
+        (_, _, Some(took)) => (Phases { rpc: None, ..phases }, Some(("the call", took))),
+        (_, Some(took), None) => (Phases { http2: None, ..phases }, Some(("HTTP/2", took))),
+        (Some(took), None, None) => (Phases::default(), Some(("connecting", took))),
+        (None, None, None) => (phases, None),
+    };
+    let reached = timed(reached);
+    let comma = if reached.is_empty() { "" } else { ", but " };
+    let after = last.map_or_else(String::new, |(what, took)| format!("{what} failed after {}: ", short(took)));
+    format!("{reached}{comma}{after}{detail}")
+}
+
 async fn ask_peer(peer: &HostPort, found: &Result<Found, String>, timeout: Duration) -> Check {
     let name = format!("PD {peer}");
     let found = match found {
@@ -234,7 +249,10 @@ async fn ask_store(resolver: &Resolver, store: &HostPort, timeout: Duration) -> 
                 PingOutcome::Identity => "PD's list or DNS that names the right address".to_owned(),
                 _ => "the store's own gRPC port, without a proxy or TLS between".to_owned(),
             };
-            let words = if words.is_empty() { detail } else { format!("{words}, but: {detail}") };
+            let words = match outcome {
+                PingOutcome::Identity => format!("{words}, but: {detail}"),
+                _ => format!("{}{}", resolved(store, &found), failed(answer.phases, &detail)),
+            };
             Check::degraded(name, words, STORE_LOST, how)
         }
     }

@@ -36,6 +36,8 @@ fn a_pod_that_is_well_then_one_without_a_store_then_without_pd() {
         &["3 of 3 stores answer this node: the store at 127.0.0.1:", unseen, "nothing speaks against this pod"],
     );
     assert!(!ended.out.contains('\u{1b}'), "a pipe gets no colours");
+    let all = daemon.command(&["explain"]);
+    assert_eq!(all.out, "the only pod is well: storewatch explain NAMESPACE/POD says why\n");
 
     storage.all_stores(&StoreFault::Down);
     answering(&daemon, false);
@@ -43,7 +45,7 @@ fn a_pod_that_is_well_then_one_without_a_store_then_without_pd() {
     let ended = daemon.command(&["explain", POD]);
     assert!(ended.out.starts_with("graph/server-0    NotReady    NoStoreAnswers    since "), "{ended:?}");
     let lines = [
-        "  Why       no store answers this node: the storage is gone, and this pod cannot work",
+        "  Why       no store answers this node, so this pod cannot work",
         "0 of 3 stores answer this node: the store at 127.0.0.1:",
         " refused (",
         "  Until     a store answers this node",
@@ -52,6 +54,8 @@ fn a_pod_that_is_well_then_one_without_a_store_then_without_pd() {
         "  Prevent   stores on different nodes",
     ];
     assert_lines(&ended, &lines);
+    let all = daemon.command(&["explain"]);
+    assert!(all.out.starts_with("graph/server-0    NotReady    NoStoreAnswers    since "), "{all:?}");
 
     storage.all_stores(&StoreFault::None);
     storage.pd.state.send_modify(|state| state.fault = PdFault::Down);
@@ -59,7 +63,7 @@ fn a_pod_that_is_well_then_one_without_a_store_then_without_pd() {
     daemon.until(READINESS, |code, answer| code == 200 && answer["pd_reachable"] == false && body(answer));
     let ended = daemon.command(&["explain", POD]);
     let lines = [
-        "what follows does not take this pod out",
+        "what follows has not taken this pod out",
         "  PdDown at PD    warning    since ",
         "  Why       no PD peer's process answers: ",
         "connection refused",

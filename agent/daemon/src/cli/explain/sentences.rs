@@ -86,7 +86,7 @@ impl<'a> Story<'a> {
                 lines.push(match (detail.findings.len(), detail.findings.iter().any(|f| f.severity != "info")) {
                     (0, _) => "nothing speaks against this pod".to_owned(),
                     (_, false) => "nothing speaks against this pod; what else was noticed follows".to_owned(),
-                    (_, true) => "what follows does not take this pod out".to_owned(),
+                    (_, true) => "what follows has not taken this pod out".to_owned(),
                 });
             }
             "NotReady" if self.behind().is_none() => lines.extend(self.stores()),
@@ -109,7 +109,7 @@ impl<'a> Story<'a> {
             "StoreAnswering" if self.detail.stores.iter().any(|store| store.answering == Some(true)) => {
                 "the node reaches the storage".into()
             }
-            "NoStoreAnswers" => "no store answers this node: the storage is gone, and this pod cannot work".into(),
+            "NoStoreAnswers" => "no store answers this node, so this pod cannot work".into(),
             "NoStoreRegistered" => {
                 "PD has a leader and lists no store, again and again, and none was ever known".into()
             }
@@ -157,21 +157,24 @@ impl<'a> Story<'a> {
         }
         if attempts > 0 {
             let last = targets.iter().filter_map(|target| target.last_attempt_age_ms).min();
-            let last = last.map_or_else(String::new, |millis| format!(", the last {} ago", human_ms(millis)));
+            let last = last.map_or_else(String::new, |millis| format!(" (the last {} ago)", human_ms(millis)));
             let answered = match attempts - answered.min(attempts) {
                 0 => "all answered".to_owned(),
                 missing => format!("{missing} not answered"),
             };
-            parts.push(format!("{} seen, {answered}{last}", plural(attempts, "attempt")));
+            parts.push(format!("{}{last}, {answered}", plural(attempts, "dial")));
         }
         Some(parts.join(", "))
     }
 
     /// Why nothing was seen.
     fn unseen(&self) -> String {
-        let kernel = self.detail.sources.iter().find(|source| source.name == "kernel");
-        match kernel.filter(|kernel| kernel.state == "absent") {
-            Some(kernel) => format!("this pod's own connections are not seen: {}", kernel.detail),
+        let source = |name| self.detail.sources.iter().find(|source| source.name == name);
+        // The list of pods tells whose place it did not find.
+        let prefix = format!("{}/{}: ", self.detail.namespace, self.detail.name);
+        let kernel = source("kernel").filter(|kernel| kernel.state == "absent");
+        match kernel.or_else(|| source("pods").filter(|pods| pods.detail.contains(&prefix))) {
+            Some(reason) => format!("this pod's own connections are not seen: {}", reason.detail),
             None => "this pod has dialled no store since the agent watches it; silence proves nothing".into(),
         }
     }
@@ -371,7 +374,19 @@ fn ping(store: &Store) -> String {
             let took = ping.total().filter(|took| *took > Duration::ZERO).map(|took| format!(" in {}", human(took)));
             format!("{name}{}", took.unwrap_or_default())
         }
-        (Some(ping), _) => format!("{name} {} ({} ago)", ping.outcome, human_ms(ping.age_ms)),
+        (Some(ping), _) => format!("{name} {} ({} ago)", outcome(&ping.outcome), human_ms(ping.age_ms)),
+    }
+}
+
+/// How a ping without an answer ended, in words.
+fn outcome(name: &str) -> &str {
+    match name {
+        "deadline" => "gave no answer in time",
+        "protocol" => "does not speak as a store does",
+        "identity" => "is another store",
+        "unreachable" => "cannot be reached",
+        // "refused" is a word already; what a later agent says stays as it is.
+        other => other,
     }
 }
 

@@ -78,7 +78,7 @@ async fn a_pod_that_is_well_says_what_was_seen() {
 graph/server-1    Ready    StoreAnswering    since 1m32s
   Why       the node reaches the storage
             1 of 3 stores answer this node: hugegraph-store-0 in 0.3ms, hugegraph-store-0 refused (640ms ago), hugegraph-store-0 refused (640ms ago)
-            this pod holds 2 connections to present addresses and 1 to former ones, data arrived 3s ago, 5 attempts seen, 2 not answered, the last 9s ago
+            this pod holds 2 connections to present addresses and 1 to former ones, data arrived 3s ago, 5 dials (the last 9s ago), 2 not answered
             nothing speaks against this pod
 ";
     assert_eq!(text, expected);
@@ -208,6 +208,10 @@ async fn what_holds_of_several_targets_is_said_once() {
   Prevent   run three
 ";
     assert!(text.ends_with(expected), "{text}");
+    // What two of three say must not look as if one said it.
+    let some = vec![of(0, "one"), of(1, "two"), of(2, "two")];
+    let text = shown(&with(Reason::StoreAnswering, some)).await;
+    assert_eq!(text.matches("two: 3 of 3 peers").count(), 2, "{text}");
 }
 
 #[tokio::test]

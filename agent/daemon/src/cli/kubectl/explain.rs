@@ -64,7 +64,7 @@ pub(super) async fn run(
 /// The pod that is named, or those that are not well, the worst first.
 fn choose<'a>(fleet: &'a Fleet, pod: Option<&str>) -> Result<Vec<(&'a str, &'a Pod)>, Failure> {
     let Some(wanted) = pod else {
-        let mut unwell: Vec<_> = fleet.pods().filter(|(_, pod)| !is_well(pod)).collect();
+        let mut unwell: Vec<_> = fleet.pods().filter(|(_, pod)| !pod.is_well()).collect();
         unwell.sort_by_key(|(_, pod)| (pod.ready, pod.status != "Unknown"));
         return Ok(unwell);
     };
@@ -77,10 +77,6 @@ fn choose<'a>(fleet: &'a Fleet, pod: Option<&str>) -> Result<Vec<(&'a str, &'a P
         return Err(Failure::wrong(clean(&words)));
     }
     Ok(found)
-}
-
-fn is_well(pod: &Pod) -> bool {
-    pod.status == "Ready" && pod.findings.iter().all(|finding| finding.severity == "info")
 }
 
 fn value(told: &Told<Value>) -> Value {
