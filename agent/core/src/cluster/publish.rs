@@ -32,6 +32,8 @@ impl Cluster {
             TargetKey::Static(_) | TargetKey::Pd(_) => None,
         };
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        // Between a lost channel and the end of the next round, who answered first may have fallen silent.
+        let first = self.answered_round.first.filter(|(key, _, _)| self.answers(*key));
         let unanswered = self.answered_round.asked.iter().filter(|key| !self.answers(**key));
         let pd = self.pd.view();
         let stores_findings = self.store_findings.iter().filter(|(key, _)| key.is_some()).map(|(_, found)| found);
@@ -45,16 +47,13 @@ impl Cluster {
                     ..self.verdict.clone()
                 },
                 active_stores: count(self.stores.values().filter(|store| store.expected()).count()),
-                answered_store: self.answered_round.first.and_then(|(key, _, _)| id(&key)),
+                answered_store: first.and_then(|(key, _, _)| id(&key)),
                 answering: count(self.answering()),
                 unanswered_stores: unanswered.filter_map(id).collect(),
                 pd_reachable: pd.reachable,
                 pd_checked: self.pd.checked,
                 stores_at: self.list_at,
-                store_millis: self
-                    .answered_round
-                    .first
-                    .map(|(_, _, took)| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+                store_millis: first.map(|(_, _, took)| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
                 evidence_at: self.evidence_at,
                 findings: stores_findings.flatten().chain(&pd.findings).cloned().collect(),
             },

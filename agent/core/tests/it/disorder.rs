@@ -10,6 +10,11 @@ use std::time::Duration;
 use storewatch_core::{event::MAX_PENDING, judge::Judge, snapshot::Snapshot, table::TableQuery, verdict::Status};
 
 fn check(snapshot: &Snapshot) {
+    for cluster in &snapshot.clusters {
+        let readiness = &cluster.readiness;
+        let both = readiness.answered_store.filter(|store| readiness.unanswered_stores.contains(store));
+        assert_eq!(both, None, "a store has answered and has not: {readiness:?}");
+    }
     for pod in &snapshot.pods {
         let verdict = &pod.verdict;
         assert_eq!(verdict.status, verdict.reason.status());
