@@ -200,7 +200,7 @@ def server_busy(stage: Stage) -> None:
     finally:
         stage.cluster.settings.rest.clear()
         stage.cluster.outdated.add("server0")   # the next scenario starts it anew, with the usual number
-    stage.calm_again(60)
+    stage.calm_again(60, refusing="server0")
     leaders = stage.leaders()
     victim = max(leaders, key=lambda name: leaders[name])
     begun = stage.do(f"{victim} frozen (leads {leaders[victim]} of {sum(leaders.values())})",
@@ -211,7 +211,7 @@ def server_busy(stage: Stage) -> None:
                 any("too busy" in text for text in refused))
     stage.finding("StoreHung", ["server0"], begun)
     stage.do(f"{victim} thawed", lambda: stage.cluster.thaw(victim))
-    stage.calm_again(90)
+    stage.calm_again(90, refusing="server0")
     stage.no_transitions()
     stage.agreement("a full pool of the Server's own is no word on its storage", allowed=None)
 

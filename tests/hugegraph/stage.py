@@ -99,9 +99,9 @@ class Stage:
         self.timeline.note(f"{text}: not within {limit:.0f} s")
         return None
 
-    def calm_again(self, limit: float) -> None:
-        """Expects that agent and clients say within `limit` seconds that all is well."""
-        found = self.until("all well again", self.calm, limit)
+    def calm_again(self, limit: float, refusing: str = "") -> None:
+        """Expects that agent and clients say within `limit` seconds that all is well; clients of `refusing` are not asked."""
+        found = self.until("all well again", lambda row: self.calm(row, refusing), limit)
         self.check("all well again", f"within {limit:.0f} s", "yes" if found else self._unwell(), found is not None)
 
     def served(self, row: Row) -> bool:
@@ -190,9 +190,9 @@ class Stage:
         for name in sorted(self.cluster.outdated):
             self.restart(name)
 
-    def calm(self, row: Row) -> bool:
-        """Whether agent and clients say that all is well."""
-        rest = [self.oracle.at(name, row.at - 1) for name in self.servers]
+    def calm(self, row: Row, refusing: str = "") -> bool:
+        """Whether agent and clients say that all is well; a Server too small for its load refuses some even then."""
+        rest = [self.oracle.at(name, row.at - 1) for name in self.servers if name != refusing]
         return (row.node.ready and all(pod.ready and all(f.startswith(INFORMATIVE + ELSEWHERE) for f in pod.findings)
                                        for pod in row.pods.values())
                 and all(second.state() == "good" for second in rest))
