@@ -41,9 +41,6 @@ mod remember;
 use ask::Strays;
 use losses::Losses;
 
-/// How often an unchanged world is published again, for the ages and counters inside it.
-const REFRESH: Duration = Duration::from_secs(1);
-
 /// How soon a change that is no event of its own (a count, an address) is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -71,7 +68,7 @@ const URGENT_SPACING: Duration = Duration::from_millis(100);
 /// What [`Judge::advance`] has to say.
 #[derive(Debug, Default)]
 pub struct Advance {
-    /// To be published: something changed, or evidence was refreshed; the latter at most each second, and without a
+    /// To be published: something changed, or evidence was refreshed; the latter once in each second, and without a
     /// change of [`Judge::changes`].
     pub snapshot: Option<Snapshot>,
     /// What happened since the last call, oldest first.
@@ -187,7 +184,9 @@ impl Judge {
 
     /// Files one observation.
     pub fn observe(&mut self, observation: Observation) {
-        self.dirty = true;
+        let news = !matches!(&observation, Observation::Source(report) if self.only_confirms(report));
+        self.dirty |= news;
+        self.stale_ages = true;
         let policy = &self.settings.policy;
         match observation {
             Observation::Ping(ping) => {
@@ -265,6 +264,12 @@ impl Judge {
         }
     }
 
+    /// A source says again what it said before: only ages change.
+    fn only_confirms(&self, report: &SourceReport) -> bool {
+        let known = self.sources.get(&report.source);
+        known.is_some_and(|view| view.last.is_some() && view.state == report.state && view.detail == report.detail)
+    }
+
     fn source(&mut self, report: SourceReport) {
         let SourceReport { source, at, state, detail } = report;
         let answered = (state != SourceState::Absent).then_some(at);
@@ -322,7 +327,7 @@ impl Judge {
 
     /// Applies the rules at `now`.
     pub fn advance(&mut self, now: MonoTime) -> Advance {
-        let mut advance = Advance { next: Some(now + REFRESH), ..Advance::default() };
+        let mut advance = Advance { next: Some(now.next_second()), ..Advance::default() };
         let present: BTreeSet<_> = self.pods.values().map(|pod| pod.record.cluster).collect();
         for cluster in &mut self.clusters {
             cluster.advance(now, &self.settings.policy, present.contains(&cluster.id), &mut self.log, &mut advance);

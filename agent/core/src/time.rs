@@ -27,6 +27,13 @@ impl MonoTime {
         self.0
     }
 
+    /// The next whole second after this instant. What happens once a second happens then, so that it happens together.
+    #[must_use]
+    pub const fn next_second(self) -> Self {
+        const SECOND: i64 = 1_000_000_000;
+        Self(self.0.saturating_add(SECOND - self.0.rem_euclid(SECOND)))
+    }
+
     /// How long ago `earlier` was; zero when it lies in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())

@@ -16,7 +16,11 @@ use storewatch_core::{
 use tokio_util::sync::CancellationToken;
 
 /// The loop ticks at least this often, so that `/livez` can tell a stuck engine from an idle one.
-const TICK: Duration = Duration::from_millis(500);
+const TICK: Duration = Duration::from_secs(1);
+
+/// What arrives together (the answers of one round, what is looked at every second) is judged together: the engine waits
+/// this long after the first before it applies the rules. Far below every time that a verdict may take.
+const GATHER: Duration = Duration::from_millis(1);
 
 /// Observations applied before the rules run: bounds the delay of a verdict in a storm.
 const BATCH: usize = 512;
@@ -41,6 +45,7 @@ pub struct Wiring {
 /// Runs until `stop` or until every source has ended.
 pub async fn run(mut judge: Judge, mut wiring: Wiring, stop: CancellationToken) {
     let mut wake = Duration::ZERO;
+    let mut full = false;
     loop {
         tokio::select! {
             biased;
@@ -49,14 +54,22 @@ pub async fn run(mut judge: Judge, mut wiring: Wiring, stop: CancellationToken) 
             received = wiring.observations.recv() => {
                 let Some(observation) = received else { break };
                 file(&mut judge, &mut wiring.tap, observation);
-                for _ in 1..BATCH {
-                    let Some(observation) = wiring.observations.try_recv() else { break };
-                    file(&mut judge, &mut wiring.tap, observation);
-                }
             }
             () = wiring.questions.arrive() => {}
             () = tokio::time::sleep(wake) => {}
         }
+        if !full {
+            tokio::time::sleep(GATHER).await;
+        }
+        let mut filed = 0;
+        while filed < BATCH
+            && let Some(observation) = wiring.observations.try_recv()
+        {
+            file(&mut judge, &mut wiring.tap, observation);
+            filed += 1;
+        }
+        // In a storm the channel fills faster than it is emptied: there is nothing to wait for.
+        full = filed == BATCH;
         let now = clock::now();
         for loss in wiring.observations.losses(now) {
             file(&mut judge, &mut wiring.tap, loss);

@@ -1,6 +1,6 @@
-//! Publishing: on change at once, for refreshed ages at most each second.
+//! Publishing: on change at once, for refreshed ages once in each second.
 
-use super::{Advance, Judge, LOOK, REFRESH};
+use super::{Advance, Judge, LOOK};
 use crate::{
     cluster::Cluster,
     id::PodUid,
@@ -101,7 +101,7 @@ impl Judge {
     /// finding, a ping's outcome, an owner or a source changed, and otherwise at most every [`LOOK`].
     pub(super) fn publish(&mut self, now: MonoTime, advance: &mut Advance) {
         let look = self.looked_at.map(|at| at + LOOK);
-        let refresh = self.published_at.map(|at| at + REFRESH);
+        let refresh = self.published_at.map(MonoTime::next_second);
         let pending = self.dirty && look.is_none_or(|at| at <= now);
         if !(self.log.is_urgent() || pending || refresh.is_none_or(|at| at <= now)) {
             advance.wake(if self.dirty { look } else { refresh });
@@ -113,7 +113,6 @@ impl Judge {
         let mut snapshot = self.snapshot(now);
         let gist = Gist::of(&snapshot);
         let changed = self.published.as_ref() != Some(&gist);
-        self.stale_ages |= self.dirty;
         self.dirty = false;
         advance.events = self.log.drain(now, &mut self.generation);
         if changed || told || (self.stale_ages && refresh.is_none_or(|at| at <= now)) {

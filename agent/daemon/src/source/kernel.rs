@@ -19,14 +19,17 @@ use storewatch_core::{
 use storewatch_ebpf_common::config::{WATCHED_WORDS, selected_cgroup, selected_netns};
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
+    time::{Instant, sleep_until},
 };
 
 use crate::{
     clock,
     observe::ObservationSender,
     requests::{KernelRequests, Selected},
-    source::inventory::{self, Inventory},
+    source::{
+        clock::every,
+        inventory::{self, Inventory},
+    },
 };
 
 pub mod btf;
@@ -258,11 +261,9 @@ impl KernelSource {
                 return Ok(());
             }
         }
-        let mut tick = interval(self.settings.counter_interval);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut prune = interval(PRUNE);
-        let mut sample = interval(self.settings.inventory_interval);
-        sample.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = every(self.settings.counter_interval);
+        let mut prune = every(PRUNE);
+        let mut sample = every(self.settings.inventory_interval);
         let mut read_at: Option<Instant> = None;
         let mut not_before = Instant::now();
         let mut ports = self.settings.ports.clone();
@@ -332,9 +333,15 @@ impl KernelSource {
         let at = clock::now();
         let mut told = Vec::new();
         if let Some(readers) = &mut self.readers {
-            let seen = self.handle.0.totals.as_ref().map(Totals::seen);
-            let moves = seen.is_none_or(|seen| readers.activity.moves(seen));
-            let reading = if moves { readers.counters.read() } else { Reading::default() };
+            let totals = self.handle.0.totals.as_ref();
+            let mut stats = totals.map(Totals::stats);
+            let moves = stats.as_ref().is_none_or(|stats| readers.activity.moves(stats.sum(|kind| kind.seen)));
+            let mut reading = Reading::default();
+            if moves {
+                reading = readers.counters.read();
+                // What got lost meanwhile belongs to this reading.
+                stats = totals.map(Totals::stats);
+            }
             if !reading.counts.is_empty() {
                 told.push(Observation::Attempts { at, counts: reading.counts });
             }
@@ -348,7 +355,8 @@ impl KernelSource {
                 readers.activity = Activity::again();
                 lost.lost += 1;
             }
-            let (details, counters) = self.handle.0.totals.as_ref().map_or((0, 0), Totals::losses);
+            let losses = totals.zip(stats).map(|(totals, stats)| totals.losses(&stats));
+            let (details, counters) = losses.unwrap_or_default();
             lost.lost += counters;
             told.extend((lost.lost > 0).then_some(Observation::Loss(lost)));
             told.extend((details > 0).then_some(Observation::Loss(Loss { lost: details, counters: false, ..lost })));

@@ -18,6 +18,7 @@ use crate::{
     config::{Config, PodSource},
     kubernetes::{client::Access, manifest::Seen},
     observe::ObservationSender,
+    source::clock::every,
 };
 use std::{future::pending, path::PathBuf, sync::Arc, time::Duration};
 use storewatch_core::{
@@ -27,7 +28,6 @@ use storewatch_core::{
     source::{SourceName, SourceReport, SourceState},
     time::MonoTime,
 };
-use tokio::time::{MissedTickBehavior, interval};
 
 pub use locate::Host;
 
@@ -89,8 +89,7 @@ impl PodsTask {
 
     async fn follow(self, sender: ObservationSender) -> anyhow::Result<()> {
         let mut reader = Some(Reader::new(self.file, self.clusters, self.host));
-        let mut timer = interval(PERIOD);
-        timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut timer = every(PERIOD);
         let mut last: Option<Reading> = None;
         let mut unchanged = 0;
         loop {

@@ -14,7 +14,7 @@ mod look;
 
 pub use look::Proc;
 
-use crate::{clock, observe::ObservationSender, requests::ProcessRequests};
+use crate::{clock, observe::ObservationSender, requests::ProcessRequests, source::clock::every};
 use look::Seen;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,10 +25,7 @@ use storewatch_core::{
     process::{CommandLine, ProcessReport, ProcessState},
     time::MonoTime,
 };
-use tokio::{
-    task::{JoinHandle, spawn_blocking},
-    time::{MissedTickBehavior, interval},
-};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 /// How often it is looked whether processes live.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -80,8 +77,7 @@ impl Processes {
             tracing::warn!("processes are not looked at: {why}");
             return std::future::pending().await;
         }
-        let mut timer = interval(PERIOD);
-        timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut timer = every(PERIOD);
         let mut known: BTreeMap<u32, Known> = BTreeMap::new();
         let mut reading: Option<JoinHandle<Commands>> = None;
         loop {

@@ -46,7 +46,7 @@ impl Activity {
         Self { seen: 0, grew: true }
     }
 
-    /// Takes [`Totals::seen`]. A program counts in the totals first and in its key then, so a key may still grow at the
+    /// Takes all that was seen on watched ports. A program counts in the totals first and in its key then, so a key may still grow at the
     /// first look that finds the totals unchanged.
     pub fn moves(&mut self, seen: u64) -> bool {
         let grew = seen != self.seen;
@@ -153,19 +153,12 @@ impl Totals {
         KernelStats { kinds, programs: self.programs.iter().map(Description::read).collect() }
     }
 
-    /// Everything seen on watched ports so far.
-    pub fn seen(&self) -> u64 {
-        let totals = self.totals();
-        (0..kind::COUNT).map(|kind| totals[total_index(total::SEEN, kind)]).sum()
-    }
-
-    /// Details lost, and counts that may no longer be exact, since the last call.
+    /// Details lost, and counts that may no longer be exact, from the stats of the last call to these.
     ///
     /// An event that the kernel could not show to a program (it interrupted the same program on the same CPU) may have been
     /// of any port. Such misses count as loss only where watched ports had traffic at the time, so that a node busy with
     /// other things does not call its counters inexact.
-    pub fn losses(&self) -> (u64, u64) {
-        let stats = self.stats();
+    pub fn losses(&self, stats: &KernelStats) -> (u64, u64) {
         let now = Told {
             details: stats.sum(|kind| kind.lost),
             counters: stats.sum(|kind| kind.overflowed + kind.uncounted),

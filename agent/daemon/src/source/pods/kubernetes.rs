@@ -15,6 +15,7 @@ use crate::{
         watch::{self, Objects},
     },
     observe::ObservationSender,
+    source::clock::every,
     source::pods::Host,
 };
 use futures_util::future::select_all;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use storewatch_core::{id::ClusterId, source::SourceState, time::MonoTime};
 use tokio::{
     task::{JoinSet, spawn_blocking},
-    time::{MissedTickBehavior, interval},
+    time::interval,
 };
 
 /// A watched scope.
@@ -76,8 +77,7 @@ pub(super) async fn follow(
         })
         .collect();
     let mut placing = Some(Placing::new(host));
-    let mut timer = interval(PERIOD);
-    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut timer = every(PERIOD);
     let mut last: Option<Reading> = None;
     let mut said = clock::now();
     loop {
