@@ -261,7 +261,11 @@ impl Node {
                         known.last_sent = Some(now);
                         known.stuck = None;
                     }
-                    Host::Hung if !silent => known.flows = false,
+                    // The kernel of a process that is stopped takes what is sent to it.
+                    Host::Hung if !silent => {
+                        known.flows = false;
+                        known.stuck = None;
+                    }
                     _ => {
                         known.flows = false;
                         if known.stuck.is_none() {
