@@ -15,7 +15,7 @@ use crate::{
     },
     recording,
     requests::{self, ClusterRequests, KernelRequests},
-    runtime::{shutdown::Signals, tasks::Tasks, telemetry},
+    runtime::{limits, shutdown::Signals, tasks::Tasks, telemetry},
     source::{
         endpoints,
         kernel::{self, KernelHandle, KernelSource},
@@ -56,6 +56,7 @@ const DRAIN: Duration = Duration::from_secs(8);
 /// must not end has ended.
 pub async fn run(config: Config, surface: Handle) -> Result<ExitCode> {
     telemetry::install(config.log.level, config.log.format);
+    limits::raise_open_files();
     let mut signals = Signals::install().context("cannot install signal handlers")?;
     // Every port is taken before any work begins, so that a second agent fails at once and changes nothing.
     let listen = config.listen.clone();
@@ -236,9 +237,9 @@ fn open_kernel(config: &Config) -> Result<KernelSource> {
     });
     for report in source.reports() {
         let (name, state, detail) = (report.source.as_str(), report.state.as_str(), &report.detail);
-        match report.state {
-            SourceState::Active => tracing::info!(source = name, state, "{detail}"),
-            _ => tracing::warn!(source = name, state, "{detail}"),
+        // What is well the engine tells soon.
+        if report.state != SourceState::Active {
+            tracing::warn!(source = name, state, "{detail}");
         }
         ensure!(
             config.kernel.mode != KernelMode::Required

@@ -1,5 +1,6 @@
 //! Tasks, signals and logging of the process.
 
+pub mod limits;
 pub mod shutdown;
 pub mod tasks;
 pub mod telemetry;

@@ -123,6 +123,18 @@ impl Daemon {
         Self { folder, probe, child }
     }
 
+    /// Starts one from a shell that was told `limits` before.
+    pub(crate) fn start_after(storage: &Storage, limits: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("pods.yaml"), ONE_POD).unwrap();
+        let probe = free_port();
+        let config = configure(folder.path(), storage, probe, "");
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &format!("{limits}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_storewatch")]);
+        let child = into_background(&mut shell, &config, &[]);
+        Self { folder, probe, child }
+    }
+
     /// The file of its configuration.
     pub(crate) fn config(&self) -> PathBuf {
         self.folder.path().join("storewatch.yaml")
@@ -288,8 +300,12 @@ pub(crate) fn spawn(config: &Path) -> Child {
 }
 
 pub(crate) fn spawn_with(config: &Path, sets: &[&str]) -> Child {
+    into_background(&mut Command::new(env!("CARGO_BIN_EXE_storewatch")), config, sets)
+}
+
+fn into_background(command: &mut Command, config: &Path, sets: &[&str]) -> Child {
     let log = std::fs::File::options().create(true).append(true).open(config.with_file_name("log")).unwrap();
-    Command::new(env!("CARGO_BIN_EXE_storewatch"))
+    command
         .env_clear()
         .args(["run", "--config"])
         .arg(config)

@@ -148,3 +148,17 @@ fn a_restart_is_no_evidence() {
         });
     }
 }
+
+#[test]
+fn the_limit_of_open_files_is_raised_as_far_as_it_goes_and_one_that_is_low_is_told() {
+    let storage = Storage::start();
+    let daemon = Daemon::start_after(&storage, "ulimit -Sn 64");
+    daemon.until("/readiness", |code, body| code == 200 && body["status"] == "Ready");
+    let held: Vec<_> = (0..100).map(|_| TcpStream::connect(("127.0.0.1", daemon.probe)).unwrap()).collect();
+    assert_eq!(daemon.get("/readiness").map(|(code, _)| code), Some(200), "{} connections are held", held.len());
+    assert!(!daemon.log().contains("files may be open"), "{}", daemon.log());
+
+    let daemon = Daemon::start_after(&storage, "ulimit -n 512");
+    daemon.until("/readiness", |code, body| code == 200 && body["status"] == "Ready");
+    assert!(daemon.log().contains("few files may be open"), "{}", daemon.log());
+}

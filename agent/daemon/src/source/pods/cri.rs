@@ -21,6 +21,7 @@ use std::{
 };
 use storewatch_core::{
     id::{ClusterId, PodRef, PodUid},
+    judge::MAX_PODS,
     pod::Wiring,
 };
 use storewatch_proto::cri::{
@@ -53,9 +54,6 @@ const REFUSAL: Duration = Duration::from_millis(300);
 
 /// The largest answer: some thousand sandboxes with their annotations.
 const MAX_BYTES: usize = 16 << 20;
-
-/// Sandboxes that are looked at closely; a node runs some hundred pods.
-const MAX_PODS: usize = 1024;
 
 /// Which pods are judged, and by whose Stores.
 #[derive(Clone, Debug)]

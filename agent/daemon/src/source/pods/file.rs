@@ -14,11 +14,9 @@ use std::{
 };
 use storewatch_core::{
     id::{ClusterId, PodRef, PodUid},
+    judge::MAX_PODS,
     pod::{Wiring, Workload},
 };
-
-/// Pods of one node; a kubelet allows 110 by default.
-const MAX_PODS: usize = 4096;
 
 /// A pod as listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
