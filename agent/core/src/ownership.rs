@@ -423,18 +423,20 @@ impl Ownership {
     /// several claimants the one that a ping saw there last wins, then the one that is claimed at present, then the
     /// latest.
     pub(crate) fn owner(&self, address: SocketAddr, begun: MonoTime) -> Owner {
-        let tenures = || {
-            let targets = self.at.get(&address).into_iter().flatten();
-            targets.filter_map(|target| Some((*target, self.tenure(*target, address)?)))
+        let Some(targets) = self.at.get(&address) else { return Owner::Unknown };
+        let tenures = || targets.iter().filter_map(|target| Some((*target, self.tenure(*target, address)?)));
+        // Nearly always there is one, and this is asked of every connection at every tick.
+        let only = if targets.len() == 1 { tenures().next() } else { None };
+        let several = || {
+            tenures()
+                .filter(|(_, tenure)| tenure.from <= begun)
+                .max_by_key(|(target, tenure)| {
+                    let seen = tenure.identity.as_ref().map(|(_, at)| *at);
+                    (self.present(*target, tenure), seen, tenure.claimed(), tenure.from, Reverse(*target))
+                })
+                .or_else(|| tenures().min_by_key(|(target, tenure)| (tenure.from, *target)))
         };
-        let best = tenures()
-            .filter(|(_, tenure)| tenure.from <= begun)
-            .max_by_key(|(target, tenure)| {
-                let seen = tenure.identity.as_ref().map(|(_, at)| *at);
-                (self.present(*target, tenure), seen, tenure.claimed(), tenure.from, Reverse(*target))
-            })
-            .or_else(|| tenures().min_by_key(|(target, tenure)| (tenure.from, *target)));
-        match best {
+        match only.or_else(several) {
             None => Owner::Unknown,
             Some((target, tenure)) if self.present(target, tenure) => Owner::Current(target),
             Some((target, _)) => Owner::Former(target),

@@ -57,6 +57,9 @@ const DRAIN: Duration = Duration::from_secs(8);
 pub async fn run(config: Config, surface: Handle) -> Result<ExitCode> {
     telemetry::install(config.log.level, config.log.format);
     limits::raise_open_files();
+    for sentence in config.without_effect() {
+        tracing::warn!("{sentence}");
+    }
     let mut signals = Signals::install().context("cannot install signal handlers")?;
     // Every port is taken before any work begins, so that a second agent fails at once and changes nothing.
     let listen = config.listen.clone();

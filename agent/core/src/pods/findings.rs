@@ -65,12 +65,11 @@ impl Pod {
                 let failures =
                     |since| count_since(&remote.failed, since, |outcome| classify::counts_as_failure(*outcome));
                 let failed = if failures(since) > 0 { failures(before) } else { 0 };
-                let unclaimed = cluster.ownership.owner(*address, world.now) == Owner::Unknown;
                 let established = remote.last_established.is_some_and(|at| at >= since) || remote.established > 0;
-                if unclaimed
-                    && !cluster.services.is_service(address.ip())
-                    && failed >= 2
+                if failed >= 2
                     && !established
+                    && cluster.ownership.owner(*address, world.now) == Owner::Unknown
+                    && !cluster.services.is_service(address.ip())
                     && cluster.resolved()
                     && cluster.is_store_port(address.port())
                 {

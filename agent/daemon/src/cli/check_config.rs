@@ -1,7 +1,7 @@
 //! `check-config`, and the reading of the configuration for `run`.
 
 use super::{ConfigArgs, Exit, Failure, Output, exit::print};
-use crate::config::{self, Config, HealingMode, Mistakes, PodSource, Surroundings};
+use crate::config::{self, Config, Mistakes, PodSource, Surroundings};
 use serde_json::json;
 use std::{io, process::ExitCode};
 
@@ -68,18 +68,7 @@ fn pod_list(lines: Vec<String>, output: Output, out: &mut dyn io::Write) -> Resu
 /// What is configured rightly and has no effect.
 fn without_effect(config: &Config) -> Vec<String> {
     let missing = config.pods.source == PodSource::File && !config.pods.file.exists();
-    if missing {
-        return vec![format!("pods.file: {} is not there; until it is, no pod is judged", config.pods.file.display())];
-    }
-    if config.pods.source == PodSource::Kubernetes {
-        return Vec::new();
-    }
-    let mut keys = Vec::new();
-    if config.kubernetes.readiness_gate {
-        keys.push("kubernetes.readiness_gate: on");
-    }
-    if config.healing != HealingMode::Off {
-        keys.push("healing.mode other than off");
-    }
-    keys.into_iter().map(|key| format!("{key} has no effect without pods.source: kubernetes")).collect()
+    let told = missing
+        .then(|| format!("pods.file: {} is not there; until it is, no pod is judged", config.pods.file.display()));
+    told.into_iter().chain(config.without_effect()).collect()
 }

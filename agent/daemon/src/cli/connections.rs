@@ -5,6 +5,7 @@ use super::{
     address::AgentAddress,
     client::{self, Said},
     exit::{print, remark},
+    explain::check_pod,
     list::several,
     query::Query,
     table::{Cell, Style, Tone, clean, human_ms, table},
@@ -27,6 +28,9 @@ pub(super) async fn run(agent: Option<&str>, output: Output, args: &ConnectionsA
         .with("limit", Some(&args.limit.to_string()));
     let said: Said<Vec<Connection>> = client::ask(&agent, &query.of("/v1/connections"), args.ask.timeout).await?;
     let rows = &said.value;
+    if rows.is_empty() {
+        check_pod(&agent, args.pod.as_deref(), args.ask.timeout).await?;
+    }
     let style = Style::of_stdout();
     let text = match (output, args.unattributed) {
         (Output::Json, _) => said.text.clone(),

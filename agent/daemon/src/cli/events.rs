@@ -5,6 +5,7 @@ use super::{
     address::AgentAddress,
     client::{self, Said},
     exit::{print, print_more, remark},
+    explain::check_pod,
     query::Query,
     table::{Cell, Style, Tone, clean, table},
     wire::Event,
@@ -53,6 +54,9 @@ async fn held(agent: &AgentAddress, args: &EventsArgs) -> Result<Said<Vec<Event>
 
 async fn list(agent: &AgentAddress, output: Output, args: &EventsArgs) -> Result<ExitCode, Failure> {
     let said = held(agent, args).await?;
+    if said.value.is_empty() {
+        check_pod(agent, args.pod.as_deref(), args.ask.timeout).await?;
+    }
     let text = match output {
         Output::Json => said.text,
         Output::Table if said.value.is_empty() => "Nothing happened.\n".to_owned(),

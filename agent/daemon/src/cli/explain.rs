@@ -16,7 +16,7 @@ use super::{
     list::tone,
     probe::name_of_pod,
     table::{Style, Tone, clean, human},
-    wire::Pod as ListedPod,
+    wire::{Pod as ListedPod, Source},
 };
 use http::StatusCode;
 use jiff::Timestamp;
@@ -60,7 +60,7 @@ pub(super) async fn run(
 async fn unwell(agent: &AgentAddress, output: Output, budget: Duration) -> Result<ExitCode, Failure> {
     let (pods, _) = client::get_json::<Vec<ListedPod>>(agent, "/v1/pods", budget).await?;
     let mut unwell: Vec<_> = pods.iter().filter(|pod| !pod.is_well()).collect();
-    unwell.sort_by_key(|pod| (pod.ready, pod.status != "Unknown"));
+    unwell.sort_by_key(|pod| pod.severity());
     let mut notes = Vec::new();
     for pod in &unwell {
         let path = format!("/v1/pods/{}/{}", segment(&pod.namespace), segment(&pod.name));
@@ -76,16 +76,43 @@ async fn unwell(agent: &AgentAddress, output: Output, budget: Duration) -> Resul
         });
     }
     let text = match (output, notes.is_empty()) {
-        (Output::Table, true) => match pods.len() {
-            0 => "this agent watches no pod\n".to_owned(),
-            1 => "the only pod is well: storewatch explain NAMESPACE/POD says why\n".to_owned(),
-            all => format!("all {all} pods are well: storewatch explain NAMESPACE/POD says why\n"),
-        },
+        (Output::Table, true) => {
+            let mut text = match pods.len() {
+                0 => "this agent watches no pod\n".to_owned(),
+                1 => "the only pod is well: storewatch explain NAMESPACE/POD says why\n".to_owned(),
+                all => format!("all {all} pods are well: storewatch explain NAMESPACE/POD says why\n"),
+            };
+            let (sources, _) = client::get_json::<Vec<Source>>(agent, "/v1/sources", budget).await?;
+            for limit in limits(&sources).filter(|_| !pods.is_empty()) {
+                text.push_str(&format!("but not all is seen: {}\n", clean(limit)));
+            }
+            text
+        }
         (Output::Table, false) => notes.join("\n"),
         (Output::Json, _) => notes.concat(),
     };
     print(&text, &mut std::io::stdout())?;
     Ok(Exit::Done.into())
+}
+
+/// What keeps the agent from seeing the pods' own connections.
+fn limits(sources: &[Source]) -> impl Iterator<Item = &str> {
+    let blind = |source: &&Source| match source.name.as_str() {
+        "pods" => !source.detail.is_empty(),
+        "kernel" => source.state != "active",
+        _ => false,
+    };
+    sources.iter().filter(blind).map(|source| source.detail.as_str())
+}
+
+/// Fails where `pod` was named and is none of the agent's: nothing to show is no answer then.
+pub(super) async fn check_pod(agent: &AgentAddress, pod: Option<&str>, budget: Duration) -> Result<(), Failure> {
+    let Some(pod) = pod.filter(|pod| pod.contains('/')) else { return Ok(()) };
+    let (pods, _) = client::get_json::<Vec<ListedPod>>(agent, "/v1/pods", budget).await?;
+    if pods.iter().any(|listed| format!("{}/{}", listed.namespace, listed.name) == pod) {
+        return Ok(());
+    }
+    Err(unknown(agent, pod, budget).await)
 }
 
 /// Which pods there are instead.

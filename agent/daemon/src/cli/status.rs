@@ -12,6 +12,9 @@ use super::{
 use crate::wiring;
 use std::{process::ExitCode, time::Duration};
 
+/// Pods that are not well and are named.
+const NAMED: usize = 5;
+
 /// Prints the node's state.
 pub(super) async fn run(agent: Option<&str>, output: Output, budget: Duration) -> Result<ExitCode, Failure> {
     let agent = AgentAddress::choose(agent, AgentAddress::admin())?;
@@ -55,6 +58,16 @@ pub(super) fn show(snapshot: &Snapshot, style: Style) -> String {
     let unknown = snapshot.pods.iter().filter(|pod| pod.status == "Unknown").count();
     let doubt = if unknown > 0 { format!(", {unknown} Unknown") } else { String::new() };
     line("Pods", format!("{ready} of {} ready{doubt}", snapshot.pods.len()));
+    let mut unwell: Vec<_> = snapshot.pods.iter().filter(|pod| !pod.is_well()).collect();
+    unwell.sort_by_key(|pod| pod.severity());
+    for pod in unwell.iter().take(NAMED) {
+        line("", clean(&pod.trouble()));
+    }
+    if let Some(first) = unwell.first() {
+        let more = unwell.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!("and {more} more; ") } else { String::new() };
+        line("", clean(&format!("{more}why, and what to do: storewatch explain {}/{}", first.namespace, first.name)));
+    }
     line("Stores", format!("{answering} of {} answer", snapshot.stores.len()));
     line("PD", pd(&snapshot.pd));
     let wired = wiring::words(&wired(snapshot.pods.iter()));

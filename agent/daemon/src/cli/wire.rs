@@ -71,6 +71,26 @@ impl Pod {
     pub(super) fn is_well(&self) -> bool {
         self.status == "Ready" && self.findings.iter().all(|finding| finding.severity == "info")
     }
+
+    /// The worst first.
+    pub(super) fn severity(&self) -> impl Ord + use<> {
+        let critical = self.findings.iter().any(|finding| finding.severity == "critical");
+        (self.ready, !critical, self.status != "Unknown")
+    }
+
+    /// Who it is, its verdict, and what is found beyond.
+    pub(super) fn trouble(&self) -> String {
+        let mut found: Vec<&str> = self
+            .findings
+            .iter()
+            .filter(|finding| finding.severity != "info")
+            .map(|finding| finding.code.as_str())
+            .collect();
+        found.dedup();
+        found.retain(|code| *code != self.reason);
+        let colon = if found.is_empty() { "" } else { "; found: " };
+        format!("{}/{}: {} {}{colon}{}", self.namespace, self.name, self.status, self.reason, found.join(", "))
+    }
 }
 
 /// How a pod is wired to the agent; absent where the source of pods cannot tell.

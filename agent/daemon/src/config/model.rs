@@ -205,6 +205,16 @@ pub struct Log {
 }
 
 impl Config {
+    /// Keys that ask for what nobody does here, one sentence each.
+    pub fn without_effect(&self) -> Vec<String> {
+        let keys = [
+            (self.kubernetes.readiness_gate, "kubernetes.readiness_gate: on"),
+            (self.healing != HealingMode::Off, "healing.mode other than off"),
+        ];
+        let asked = keys.into_iter().filter(|(asked, _)| *asked && self.pods.source != PodSource::Kubernetes);
+        asked.map(|(_, key)| format!("{key} has no effect without pods.source: kubernetes")).collect()
+    }
+
     /// What the judge needs of it.
     pub fn settings(&self) -> Settings {
         Settings {

@@ -39,6 +39,8 @@ node-a   Ready   StoreAnswering   for 1m32s
   1 of 3 stores answered
 
 Pods       1 of 2 ready
+           graph/server-1: NotReady NoStoreAnswers
+           why, and what to do: storewatch explain graph/server-1
 Stores     1 of 2 answer
 PD         not reachable; pd-0:8686 away (refused)
 Findings   PdDown

@@ -31,6 +31,12 @@ fn what_has_no_effect_is_told_and_no_mistake() {
         "# healing.mode other than off has no effect without pods.source: kubernetes",
     ];
     assert_eq!(notes, expected);
+
+    let sets = ["--set", "pods.source=file", "--set", "pods.file=/nowhere/pods.yaml"];
+    let ended = storewatch(&[&["check-config", "--config", &path][..], &sets].concat(), &[]);
+    let notes: Vec<_> = ended.out.lines().take(3).collect();
+    let missing = "# pods.file: /nowhere/pods.yaml is not there; until it is, no pod is judged";
+    assert_eq!(notes, [missing, expected[0], expected[1]]);
 }
 
 #[test]

@@ -106,6 +106,11 @@ fn events_are_lines_and_filters_are_the_agents() {
     let agent = tcp(Manner::answers(&[
         ("/v1/events", 200, EVENTS),
         ("/v1/events?namespace=graph&pod=server-0&kind=transition%2Cfinding&since=5", 200, "[]"),
+        (
+            "/v1/pods",
+            200,
+            r#"[{"namespace": "graph", "name": "server-0", "status": "Ready", "ready": true, "reason": "StoreAnswering", "message": ""}]"#,
+        ),
     ]));
     let ended = storewatch(&["events", "--agent", &agent], &[]);
     let expected = "\

@@ -37,7 +37,19 @@ fn a_pod_that_is_well_then_one_without_a_store_then_without_pd() {
     );
     assert!(!ended.out.contains('\u{1b}'), "a pipe gets no colours");
     let all = daemon.command(&["explain"]);
-    assert_eq!(all.out, "the only pod is well: storewatch explain NAMESPACE/POD says why\n");
+    let expected = "\
+the only pod is well: storewatch explain NAMESPACE/POD says why
+but not all is seen: switched off by configuration (kernel.mode: off)
+but not all is seen: graph/server-0: its cgroup and network namespace are shared with others; give it a cgroup of its own
+";
+    assert_eq!(all.out, expected);
+    for command in ["connections", "events"] {
+        let ended = daemon.command(&[command, "--pod", "graph/server-9"]);
+        assert!(
+            ended.code == Some(2) && ended.err.contains("watches no pod graph/server-9; it watches graph/server-0"),
+            "{ended:?}"
+        );
+    }
 
     storage.all_stores(&StoreFault::Down);
     answering(&daemon, false);
