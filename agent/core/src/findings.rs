@@ -249,11 +249,11 @@ impl TargetFacts {
             let address = self.counted_at.first().copied();
             let count = self.counted.values().copied().fold(0, u64::saturating_add);
             let last = self.last_counted.map(|at| short(draft.now.since(at))).unwrap_or_default();
-            // The finding outlives its cause by a while.
+            // The finding outlives its cause by a while, and the Store may have moved on meanwhile.
             let again = self.last_answer.max(self.received.latest).filter(|at| Some(*at) > self.last_counted);
             let (does, now) = match again {
                 None => ("does", String::new()),
-                Some(at) => ("did", format!("; by now it does, data or an answer came {} ago", short(draft.now.since(at)))),
+                Some(at) => ("did", format!("; since then it did again: data or an answer came {} ago", short(draft.now.since(at)))),
             };
             let places = places.join(", ");
             Said::new(

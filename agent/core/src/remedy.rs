@@ -164,7 +164,7 @@ pub(crate) fn remedy(code: FindingCode, case: &Case<'_>) -> Remedy {
         ),
         FindingCode::GuardHeld => (
             "look at the other finding of this pod: all pods of the workload may need the same, one after the other".into(),
-            "one more replica".into(),
+            "one more replica on this node, or verdict.min_other_ready: 0 for a server that is alone".into(),
         ),
         FindingCode::AgentCannotReachStores => (
             "let the agent reach the stores: a network policy or a firewall may select it".into(),
