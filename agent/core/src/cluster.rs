@@ -386,7 +386,10 @@ impl Cluster {
         // Whether pods still receive data must be known from samples on both sides of the threshold.
         let failed = self.rounds.failed;
         self.wants_sample |= counted && (failed == 1 || failed == policy.failure_threshold);
-        self.evidence_at = Some(self.evidence_at.map_or(round.ended, |at| at.max(round.ended)));
+        // A round that proves nothing keeps nothing young.
+        if counted {
+            self.evidence_at = Some(self.evidence_at.map_or(round.ended, |at| at.max(round.ended)));
+        }
         let silent = !round.asked.is_empty() && self.last_round.first.is_none();
         self.retry_at = silent.then(|| round.ended.max(round.started + MIN_SPACING).min(round.ended + RETRY));
     }

@@ -109,7 +109,8 @@ pub struct RoundEnded {
     pub asked: Vec<TargetId>,
     /// With this round every target was asked since the sweep began (always true up to `max_stores_per_round` targets).
     pub sweep_complete: bool,
-    /// The agent itself was late (scheduler, pause): a failed round that is late does not count.
+    /// The agent itself was late (scheduler, pause) or could not dial (no file descriptor, no local port): a failed round
+    /// that is late does not count.
     pub late: bool,
 }
 

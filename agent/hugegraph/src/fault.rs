@@ -30,6 +30,10 @@ impl fmt::Display for Phase {
     }
 }
 
+/// What the kernel says when this machine has no descriptor, memory or local port for a call, or forbids it.
+const LOCAL: [i32; 7] =
+    [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EPERM, libc::EACCES];
+
 /// A call that ended without a gRPC status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
@@ -45,6 +49,9 @@ pub enum Fault {
     /// No way there, with the kernel's word for it.
     #[error("unreachable: {0}")]
     Unreachable(String),
+    /// The call never left this machine, for want of something of its own; says nothing of the peer.
+    #[error("not sent: {0}")]
+    Local(String),
     /// The budget ran out.
     #[error("no answer within the budget ({0})")]
     Deadline(Phase),
@@ -66,10 +73,15 @@ impl Fault {
     pub fn outcome(&self) -> PingOutcome {
         match self {
             Self::Refused | Self::Reset(_) | Self::Closed(_) => PingOutcome::Refused,
-            Self::Unreachable(_) => PingOutcome::Unreachable,
+            Self::Unreachable(_) | Self::Local(_) => PingOutcome::Unreachable,
             Self::Deadline(_) => PingOutcome::Deadline,
             Self::GoAway(_) | Self::Protocol(_) => PingOutcome::Protocol,
         }
+    }
+
+    /// It says something of this machine alone.
+    pub fn is_local(&self) -> bool {
+        matches!(self, Self::Local(_))
     }
 
     /// The connection is gone, which says nothing yet about the process at its other end.
@@ -87,6 +99,9 @@ impl Fault {
             }
             // The kernel's own patience (tcp_syn_retries, tcp_retries2) can be shorter than the budget.
             io::ErrorKind::TimedOut => Self::Deadline(phase),
+            _ if error.raw_os_error().is_some_and(|code| LOCAL.contains(&code)) => {
+                Self::Local(bounded(&error.to_string()))
+            }
             _ => Self::Unreachable(bounded(&error.to_string())),
         }
     }
@@ -124,4 +139,20 @@ impl Fault {
 /// Cuts a text to a bounded length and replaces control characters: it ends in logs and on terminals.
 pub fn bounded(text: &str) -> String {
     text.chars().take(LONGEST_TEXT).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_machine_lacks_says_nothing_of_the_peer() {
+        let fault = |code| Fault::from_io(&io::Error::from_raw_os_error(code), Phase::Connect);
+        for code in LOCAL {
+            assert!(fault(code).is_local(), "{:?}", fault(code));
+        }
+        for code in [libc::EHOSTUNREACH, libc::ENETUNREACH, libc::ECONNREFUSED, libc::ETIMEDOUT, libc::ECONNRESET] {
+            assert!(!fault(code).is_local(), "{:?}", fault(code));
+        }
+    }
 }

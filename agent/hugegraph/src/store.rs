@@ -44,6 +44,8 @@ pub struct StoreAnswer {
     pub identity: Option<String>,
     /// What went wrong, in words.
     pub detail: Option<String>,
+    /// The ping failed for want of something of this machine's own.
+    pub local: bool,
     /// The connection, good for the next ping, if the Store answered on it.
     pub kept: Option<Connection>,
 }
@@ -68,6 +70,7 @@ impl StorePing<'_> {
             }
             Err(fault) => StoreAnswer {
                 outcome: fault.outcome(),
+                local: fault.is_local(),
                 phases,
                 fresh: true,
                 identity: None,
@@ -92,6 +95,7 @@ impl StorePing<'_> {
         connection: Connection,
     ) -> StoreAnswer {
         let mut told = None;
+        let local = result.as_ref().is_err_and(Fault::is_local);
         let (outcome, detail) = match result {
             Ok(Answer::Message(state)) => {
                 let other = self.identity.filter(|mine| identity::names_another(mine, &state.address, self.remote));
@@ -110,7 +114,7 @@ impl StorePing<'_> {
             Err(fault) => (fault.outcome(), Some(fault.to_string())),
         };
         let kept = outcome.answers().then_some(connection);
-        StoreAnswer { outcome, phases, fresh, identity: told, detail, kept }
+        StoreAnswer { outcome, phases, fresh, identity: told, detail, local, kept }
     }
 }
 

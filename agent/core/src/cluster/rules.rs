@@ -20,9 +20,11 @@ use std::{
 
 impl Cluster {
     pub(super) fn reason(&self, now: MonoTime, policy: &VerdictPolicy) -> Reason {
-        let expired = self.evidence_at.is_some_and(|at| now.since(at) > policy.window);
+        let expired = |at: Option<MonoTime>| at.is_some_and(|at| now.since(at) > policy.window);
         match self.rounds.state {
-            RoundState::Answering | RoundState::Failing { .. } if expired => Reason::EvidenceExpired,
+            // Only an answer keeps it: a first round without one, after a long pause, is no proof of either.
+            RoundState::Answering if expired(self.rounds.last_answered) => Reason::EvidenceExpired,
+            RoundState::Failing { .. } if expired(self.evidence_at) => Reason::EvidenceExpired,
             RoundState::Answering => Reason::StoreAnswering,
             RoundState::Failing { .. } => Reason::NoStoreAnswers,
             // A Store that has just appeared has not answered yet: only rounds end these two.
@@ -49,7 +51,10 @@ impl Cluster {
             // The first answer decides before the first round is over.
             Reason::StoreAnswering if asked == 0 => "a store answered".into(),
             Reason::StoreAnswering if self.answering() == 0 && self.rounds.failed == 0 => {
-                format!("none of {asked} stores answered the last round, which the agent itself was late for")
+                format!(
+                    "none of {asked} stores answered the last round, which does not count: the agent was late or could \
+                     not dial"
+                )
             }
             // Between the first failed round and the last that the threshold allows.
             Reason::StoreAnswering if self.answering() == 0 => format!(

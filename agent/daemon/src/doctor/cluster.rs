@@ -269,6 +269,7 @@ fn way(fault: &Fault, peer: &HostPort, timeout: Duration) -> String {
         Fault::Deadline(Phase::Connect) | Fault::Unreachable(_) => {
             format!("a firewall or network policy that lets this node reach {peer}")
         }
+        Fault::Local(_) => "this machine's limits of open files and local ports, and its own firewall".into(),
         Fault::Protocol(_) | Fault::GoAway(_) => {
             "PD's gRPC port (8686 by default), without a proxy or TLS between".into()
         }

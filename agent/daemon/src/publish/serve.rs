@@ -54,6 +54,9 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// How long to wait when the process has no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Least distance between two lines about that; the metrics count each.
+const WARN_SPACING: Duration = Duration::from_secs(10);
+
 /// Who is at the other end of a connection; an extension of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(Option<IpAddr>);
@@ -84,6 +87,7 @@ impl Peer {
 pub async fn serve(bound: Bound, router: Router, shutdown: CancellationToken) -> anyhow::Result<()> {
     let connections = Arc::new(Connections::new(bound.counters()));
     let mut tasks = JoinSet::new();
+    let mut warned = None;
     loop {
         tokio::select! {
             biased;
@@ -97,7 +101,10 @@ pub async fn serve(bound: Bound, router: Router, shutdown: CancellationToken) ->
                 Err(error) if is_of_the_client(&error) => {}
                 Err(error) => {
                     bound.counters().accept_failed();
-                    tracing::warn!(listener = bound.key(), %error, "cannot accept a connection");
+                    if warned.is_none_or(|at: Instant| at.elapsed() >= WARN_SPACING) {
+                        warned = Some(Instant::now());
+                        tracing::warn!(listener = bound.key(), %error, "cannot accept a connection");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

@@ -290,6 +290,9 @@ impl KernelSource {
                     if !self.read_counters(&observations, true).await {
                         return Ok(());
                     }
+                    if let Some(readers) = &mut self.readers {
+                        readers.counters.relieve(clock::now());
+                    }
                 }
                 _ = prune.tick() => {
                     if let Some(readers) = &mut self.readers {

@@ -158,7 +158,10 @@ fn the_limit_of_open_files_is_raised_as_far_as_it_goes_and_one_that_is_low_is_to
     assert_eq!(daemon.get("/readiness").map(|(code, _)| code), Some(200), "{} connections are held", held.len());
     assert!(!daemon.log().contains("files may be open"), "{}", daemon.log());
 
-    let daemon = Daemon::start_after(&storage, "ulimit -n 512");
+    let daemon = Daemon::start_after(&storage, "ulimit -n 384");
     daemon.until("/readiness", |code, body| code == 200 && body["status"] == "Ready");
+    let held: Vec<_> = (0..400).map(|_| TcpStream::connect(("127.0.0.1", daemon.probe)).unwrap()).collect();
+    assert_eq!(daemon.get("/readiness").map(|(code, _)| code), Some(200), "{} connections are held", held.len());
+    assert!(!daemon.log().contains("cannot accept"), "{}", daemon.log());
     assert!(daemon.log().contains("few files may be open"), "{}", daemon.log());
 }

@@ -1,5 +1,6 @@
 //! How many connections a listener holds, and who leaves when there is no room.
 
+use crate::runtime::limits;
 use std::{
     collections::HashMap,
     sync::{
@@ -88,7 +89,7 @@ pub(super) enum Word {
 
 impl Connections {
     pub(super) fn new(counters: Arc<Counters>) -> Self {
-        Self::with_limit(counters, MAX_CONNECTIONS)
+        Self::with_limit(counters, limits::connections().min(MAX_CONNECTIONS))
     }
 
     pub(super) fn with_limit(counters: Arc<Counters>, limit: usize) -> Self {

@@ -9,6 +9,8 @@ use super::decode::{self, DecodeError};
 
 /// A key that has not grown for this long gives its place back.
 const IDLE: Duration = Duration::from_secs(600);
+/// The same where a map is nearly full: whoever dials thousands of addresses once must not take the others' room for long.
+const IDLE_CROWDED: Duration = Duration::from_secs(10);
 /// The same for keys of selected pods while there is room: their history costs nothing.
 const IDLE_SELECTED: Duration = Duration::from_secs(2 * 3600);
 
@@ -72,8 +74,16 @@ impl Counters {
         reading
     }
 
+    /// Makes room where a map is nearly full.
+    pub fn relieve(&mut self, now: MonoTime) {
+        for table in self.tables.iter_mut().filter(|table| table.crowded()) {
+            table.prune(now);
+        }
+    }
+
     /// Gives back the places of keys that have long been idle, sooner where a map fills up. A count that falls between the
-    /// last look and the removal would be lost; after ten idle minutes that is one in billions.
+    /// last look and the removal would be lost; after ten idle minutes that is one in billions, and a map that
+    /// is full loses more.
     pub fn prune(&mut self, now: MonoTime) {
         for table in &mut self.tables {
             table.prune(now);
@@ -110,8 +120,12 @@ impl Table {
         }
     }
 
+    fn crowded(&self) -> bool {
+        self.known.len() * 4 > self.capacity * 3
+    }
+
     fn prune(&mut self, now: MonoTime) {
-        let idle = if self.known.len() * 4 > self.capacity * 3 { self.idle.min(IDLE) } else { self.idle };
+        let idle = if self.crowded() { IDLE_CROWDED } else { self.idle };
         let Self { map, known, .. } = self;
         known.retain(|key, seen| {
             let old = decode::time(seen.last_ended).is_ok_and(|ended| now.since(ended) > idle);

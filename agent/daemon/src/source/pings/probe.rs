@@ -30,6 +30,8 @@ pub(super) struct Done<K> {
     pub(super) phases: Phases,
     pub(super) identity: Option<Arc<str>>,
     pub(super) detail: Option<Arc<str>>,
+    /// This machine itself kept it from being sent.
+    pub(super) local: bool,
     /// The channel for the next ping.
     pub(super) kept: Option<K>,
 }
@@ -95,6 +97,7 @@ impl Prober for StoreProber {
                     phases: Phases::default(),
                     identity: None,
                     detail: Some(format!("dns: {detail}").into()),
+                    local: false,
                     kept: None,
                 };
             }
@@ -113,6 +116,7 @@ impl Prober for StoreProber {
             phases: Phases { dns, ..answer.phases },
             identity: answer.identity.map(Into::into),
             detail: answer.detail.map(Into::into),
+            local: answer.local,
             kept: answer.kept.filter(|_| !contrast),
         }
     }

@@ -293,7 +293,7 @@ impl<P: Prober> Rounds<P> {
 
     async fn ended(&mut self, ended: Ended<P::Kept>) -> Result<(), EngineEnded> {
         let Ended { target, generation, contrast, started, done } = ended;
-        let Done { remote, fresh, outcome, phases, identity, detail, kept } = done;
+        let Done { remote, fresh, outcome, phases, identity, detail, local, kept } = done;
         let purpose = if let Some(remote) = contrast {
             self.contrasts.remove(&(target, remote));
             Purpose::Contrast
@@ -309,7 +309,7 @@ impl<P: Prober> Rounds<P> {
             self.swept.insert(target);
             if let Some(round) = &mut self.round {
                 round.pending.remove(&target);
-                round.late |= running.late;
+                round.late |= running.late || local;
             }
             Purpose::Round(self.number)
         };

@@ -50,6 +50,8 @@ const CADENCE: Cadence = Cadence {
 enum Store {
     Answers,
     Refuses,
+    /// This machine has no descriptor for the call.
+    Unsent,
     Hangs,
 }
 
@@ -113,6 +115,7 @@ impl Prober for Script {
                 PingOutcome::Serving
             }
             Store::Refuses => PingOutcome::Refused,
+            Store::Unsent => PingOutcome::Unreachable,
             Store::Hangs => {
                 sleep_until(order.deadline).await;
                 PingOutcome::Deadline
@@ -122,7 +125,16 @@ impl Prober for Script {
         if let (Some(kept), None) = (&kept, order.remote) {
             self.0.channels.lock().unwrap().insert(store, Arc::clone(kept));
         }
-        Done { remote: order.remote, fresh, outcome, phases: Phases::default(), identity: None, detail: None, kept }
+        Done {
+            remote: order.remote,
+            fresh,
+            outcome,
+            phases: Phases::default(),
+            identity: None,
+            detail: None,
+            local: matches!(does, Store::Unsent),
+            kept,
+        }
     }
 
     fn is_lost(kept: &Self::Kept) -> bool {
@@ -350,6 +362,14 @@ async fn a_round_in_which_the_agent_was_late_says_so() {
     sleep(Duration::from_secs(5)).await;
     let (_, rounds) = bench.rounds();
     assert!(rounds.len() >= 3 && rounds.iter().all(|round| !round.late), "{rounds:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_that_could_not_be_sent_says_so() {
+    let mut bench = Bench::start(CADENCE, &[(1, Store::Unsent), (2, Store::Refuses)]);
+    sleep(Duration::from_secs(5)).await;
+    let (_, rounds) = bench.rounds();
+    assert!(rounds.len() >= 3 && rounds.iter().all(|round| round.late), "{rounds:?}");
 }
 
 #[tokio::test(start_paused = true)]
